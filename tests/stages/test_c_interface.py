@@ -90,27 +90,91 @@ def test_the_program_of_a_bundle_computes_what_the_model_does(
         (["--list"], 0, "input  input_0 float32[1, 16]"),
         (["--repeat", "5"], 0, "latency over 5 runs"),
         (["--threads", "1"], 0, "0 of 4 elements differ"),
-        (["--repeat", "many"], 2, "usage: ./run"),
-        (["--entry", "other"], 1, "run: there is no entry point: other"),
-        (["--input", "input_0=missing.npy"], 1, "run: no array for input: input_0"),
-        (["--input", "input_0=README.md"], 1, "run: input input_0: it is not an .npy file"),
-        (["--input", "input_0=short.npy"], 1, "run: input input_0: its shape is another"),
-        (["--input", "input_0=integers.npy"], 1, "run: input input_0: its type is another"),
-        (["--inputs", "missing.npz"], 1, "run: cannot read: missing.npz"),
-        (["--inputs", "reference/outputs.npz"], 1, "run: no array for input: input_0"),
-        (["--unknown"], 2, "usage: ./run"),
+        (["--repeat", "many"], 2, "run: --repeat 'many' is not a number from 0\nusage: ./run"),
+        (["--seconds", "-1"], 2, "run: --seconds '-1' is not a number from 0\nusage: ./run"),
+        (["--threads", ""], 2, "run: --threads '' is not a number from 0\nusage: ./run"),
+        (["--entry", "other"], 2, "run: unknown entry point 'other': the model has main"),
+        (["--call", "other", "in.npz", "out.npz"], 2, "run: unknown entry point 'other': the model has main"),
+        (["--call", "main", "in.npz"], 2, "run: '--call' takes an entry point, inputs and outputs"),
+        (["--call", "main", "in.npz", "out.npz", "--entry", "main"], 2, "so only --threads goes with it"),
+        (["--input", "other=short.npy"], 2, "run: unknown input 'other': the model takes input_0"),
+        (["--input", "input=short.npy"], 2, "run: unknown input 'input': the model takes input_0"),
+        (["--input", "short.npy"], 2, "run: --input takes NAME=FILE.npy, not 'short.npy'"),
+        (["--input", "input_0=a", "--input", "input_0=b"], 2, "run: two files for one input: 'input_0=b'"),
+        (["--input", "input_0=missing.npy"], 2, "run: cannot read 'missing.npy'"),
+        (["--input", "input_0=README.md"], 2, "run: input 'input_0' is not an .npy file"),
+        (["--input", "input_0=short.npy"], 2, "run: input 'input_0' has the shape 1x15, expected 1x16"),
+        (["--input", "input_0=square.npy"], 2, "run: input 'input_0' has the shape 4x4, expected 1x16"),
+        (["--input", "input_0=scalar.npy"], 2, "run: input 'input_0' has the shape (), expected 1x16"),
+        (
+            ["--input", "input_0=integers.npy"],
+            2,
+            "run: input 'input_0' has the dtype int32, expected float32",
+        ),
+        (["--input", "input_0=codes.npy"], 2, "run: input 'input_0' has the dtype uint16, expected float32"),
+        (["--input", "input_0=big.npy"], 2, "run: input 'input_0' has the dtype >f4, expected float32"),
+        (["--inputs", "missing.npz"], 2, "run: cannot read 'missing.npz'"),
+        (["--inputs", "reference/outputs.npz"], 2, "run: missing input 'input_0': the .npz file lacks it"),
+        (["--unknown"], 2, "run: unknown option '--unknown'\nusage: ./run"),
+        (["--output"], 2, "run: '--output' takes a value\nusage: ./run"),
     ],
 )
 def test_the_program_says_what_is_wrong_with_its_arguments(
     arguments: list[str], status: int, text: str, perceptron_bundle: Path
 ) -> None:
     np.save(perceptron_bundle / "short.npy", np.zeros((1, 15), np.float32))
+    np.save(perceptron_bundle / "square.npy", np.zeros((4, 4), np.float32))
+    np.save(perceptron_bundle / "scalar.npy", np.float32(1))
     np.save(perceptron_bundle / "integers.npy", np.zeros((1, 16), np.int32))
+    np.save(perceptron_bundle / "codes.npy", np.zeros((1, 16), np.uint16))
+    np.save(perceptron_bundle / "big.npy", np.zeros((1, 16), ">f4"))
 
     done = execute(["./run", *arguments], perceptron_bundle)
 
     assert done.returncode == status
     assert text in done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def product_bundle(tmp_path_factory: pytest.TempPathFactory, server: CandidateClient) -> Path:
+    folder = tmp_path_factory.mktemp("product")
+    captured = capture_module(Function(lambda _, x, y: x @ y), torch.randn(5, 7), torch.randn(7, 3))
+    return bundle(captured, make_context(folder, server), folder / "bundle")
+
+
+@pytest.mark.parametrize("option", ["--output", "--outputs"])
+@pytest.mark.parametrize("from_archive", [True, False])
+def test_the_program_runs_the_inputs_that_it_is_given(
+    option: str, from_archive: bool, product_bundle: Path, tmp_path: Path
+) -> None:
+    left, right = np.ones((5, 7), np.float32), np.full((7, 3), 2, np.float32)
+    np.save(tmp_path / "x.npy", left)
+    np.save(tmp_path / "y.npy", right)
+    np.savez(tmp_path / "both.npz", input_0=left * 5, input_1=right)
+    others = ["--inputs", tmp_path / "both.npz"] if from_archive else ["--input", f"input_1={tmp_path}/y.npy"]
+
+    done = execute(
+        ["./run", "--input", f"input_0={tmp_path}/x.npy", *others, option, tmp_path / "out.npz"],
+        product_bundle,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    with np.load(tmp_path / "out.npz") as found:
+        assert (found["output_0"] == 14).all()
+
+
+@pytest.mark.parametrize("given", ["input_0", "input_1"])
+def test_a_missing_input_is_not_taken_from_the_reference(
+    given: str, product_bundle: Path, tmp_path: Path
+) -> None:
+    with np.load(product_bundle / "reference/inputs.npz") as arrays:
+        np.save(tmp_path / "given.npy", arrays[given])
+    (missing,) = {"input_0", "input_1"} - {given}
+
+    done = execute(["./run", "--input", f"{given}={tmp_path}/given.npy"], product_bundle)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"run: missing input '{missing}'\n"
 
 
 def test_the_program_reports_comparisons_and_times_for_programs(perceptron_bundle: Path) -> None:
@@ -221,6 +285,25 @@ def test_calls_in_a_row_share_the_state_of_all_entry_points(stateful_bundle: Pat
     assert done.returncode == 0, done.stderr
     found = [np.load(stateful_bundle / f"out{number}.npz")["output"][0] for number in range(len(calls))]
     assert found == [1.0, 3.0, 9.0, 7.0]
+
+
+@pytest.mark.parametrize("from_archive", [True, False])
+def test_a_run_begins_with_the_state_that_it_is_given(
+    from_archive: bool, stateful_bundle: Path, tmp_path: Path
+) -> None:
+    x, total = np.ones(4, np.float32), np.full(4, 5, np.float32)
+    (state,) = (spec["name"] for spec in json.loads((stateful_bundle / "manifest.json").read_text())["state"])
+    np.savez(tmp_path / "both.npz", **{"x": x, state: total})
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "total.npy", total)
+    files = ("--input", f"x={tmp_path}/x.npy", "--input", f"{state}={tmp_path}/total.npy")
+    given = ("--inputs", tmp_path / "both.npz") if from_archive else files
+
+    done = execute(["./run", *given, "--output", tmp_path / "out.npz"], stateful_bundle)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    with np.load(tmp_path / "out.npz") as found:
+        assert found["output"][0] == found[state][0] == 6
 
 
 EXAMPLES = {

@@ -93,7 +93,7 @@ _PROGRAM = """\
 `run` needs only the system's C library:
 
     ./run
-    ./run {arguments} --outputs result.npz
+    ./run {arguments} --output result.npz
     ./run --repeat 200
 
 Without inputs, it runs the reference inputs and compares the outputs with the original model's; `--help`

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_DIMENSIONS 64 /* as in NumPy */
 #define NPY_START 10
 #define LOCAL_HEADER 30
 #define CENTRAL_HEADER 46
@@ -14,7 +15,8 @@ typedef struct {
 } dtype_name;
 
 static const dtype_name DTYPES[] = {
-    {"float16", "<f2"}, {"bfloat16", "<u2"}, {"bfloat16", "<V2"}, {"float32", "<f4"},   {"float64", "<f8"},
+    {"float16", "<f2"}, {"uint16", "<u2"},   {"bfloat16", "<u2"}, {"bfloat16", "<V2"},  {"float32", "<f4"},
+    {"float64", "<f8"}, {"uint32", "<u4"},   {"uint64", "<u8"},
     {"int8", "|i1"},    {"int16", "<i2"},    {"int32", "<i4"},    {"int64", "<i8"},     {"uint8", "|u1"},
     {"bool", "|b1"},    {"complex64", "<c8"}, {"complex128", "<c16"},
 };
@@ -41,32 +43,77 @@ static uint32_t number(const unsigned char *bytes, int count) {
   return value;
 }
 
-static int has_dtype(const char *header, const char *dtype) {
-  char wanted[32];
+/* What follows a key in the header of an .npy file, which is a dictionary of Python; NULL if it has none. */
+static const char *value_of(const char *header, const char *key) {
+  const char *found = strstr(header, key);
+  return found ? found + strlen(key) : NULL;
+}
+
+/* Checks the dtype, which NumPy writes as `'<f4'`. */
+static int has_dtype(const char *header, const char *dtype, char *error) {
+  const char *start = value_of(header, "'descr': '"), *end = start ? strchr(start, '\'') : NULL, *name = NULL;
+  size_t length = end ? (size_t)(end - start) : 0;
   for (size_t i = 0; i < DTYPE_COUNT; i++) {
-    if (strcmp(DTYPES[i].name, dtype)) continue;
-    snprintf(wanted, sizeof(wanted), "'%s'", DTYPES[i].descr);
-    if (strstr(header, wanted)) return 1;
+    if (strlen(DTYPES[i].descr) != length || strncmp(DTYPES[i].descr, start, length)) continue;
+    if (!strcmp(DTYPES[i].name, dtype)) return 1;
+    if (!name) name = DTYPES[i].name;
   }
+  if (name) length = strlen(name);
+  else if (end) name = start;
+  else name = "of a structure", length = strlen(name);
+  snprintf(error, ERROR_BYTES, "has the dtype %.*s, expected %s", (int)(length < 64 ? length : 64), name, dtype);
   return 0;
 }
 
-const unsigned char *npy_data(file_content file, const char *dtype, size_t bytes, const char **error) {
-  *error = "it is not an .npy file";
+/* Reads a shape, which NumPy writes as `(1, 8)`. Returns the number of its sizes. */
+static int32_t read_shape(const char *header, int64_t *shape) {
+  const char *at = value_of(header, "'shape': (");
+  int32_t count = 0;
+  while (at && *at >= '0' && *at <= '9' && count < MAX_DIMENSIONS) {
+    uint64_t size = 0;
+    while (*at >= '0' && *at <= '9') size = size * 10 + (uint64_t)(*at++ - '0');
+    shape[count++] = (int64_t)size;
+    while (*at == ',' || *at == ' ') at++;
+  }
+  return count;
+}
+
+/* Adds a shape to a text: `1x8`, and `()` for a scalar. */
+static size_t add_shape(char *text, size_t used, const int64_t *shape, int32_t count) {
+  const char *first = count ? "" : "()";
+  used += (size_t)snprintf(text + used, ERROR_BYTES - used, "%s", first);
+  for (int32_t i = 0; i < count && used + 32 < ERROR_BYTES; i++)
+    used += (size_t)snprintf(text + used, ERROR_BYTES - used, "%s%lld", i ? "x" : "", (long long)shape[i]);
+  return used;
+}
+
+static int has_shape(const char *header, const bessemer_tensor *tensor, char *error) {
+  int64_t shape[MAX_DIMENSIONS];
+  int32_t count = read_shape(header, shape);
+  size_t bytes = (size_t)tensor->dimensions * sizeof(int64_t);
+  if (count == tensor->dimensions && (!count || !memcmp(shape, tensor->shape, bytes))) return 1;
+  size_t used = add_shape(error, (size_t)snprintf(error, ERROR_BYTES, "has the shape "), shape, count);
+  if (used + 32 < ERROR_BYTES) used += (size_t)snprintf(error + used, ERROR_BYTES - used, ", expected ");
+  add_shape(error, used, tensor->shape, tensor->dimensions);
+  return 0;
+}
+
+const unsigned char *npy_data(file_content file, const bessemer_tensor *tensor, char *error) {
+  snprintf(error, ERROR_BYTES, "is not an .npy file");
   if (!file.content || file.bytes < NPY_START || memcmp(file.content, "\x93NUMPY", 6)) return NULL;
   size_t header = number(file.content + 8, 2);
   if (file.bytes < NPY_START + header) return NULL;
   char *text = calloc(header + 1, 1);
   if (!text) return NULL;
   memcpy(text, file.content + NPY_START, header);
-  int fits = has_dtype(text, dtype), fortran = strstr(text, "'fortran_order': True") != NULL;
+  int fits = has_dtype(text, tensor->dtype, error) && has_shape(text, tensor, error);
+  int fortran = strstr(text, "'fortran_order': True") != NULL;
   free(text);
-  *error = "its type is another";
   if (!fits) return NULL;
-  *error = "it is in Fortran's order; save numpy.ascontiguousarray(array)";
+  snprintf(error, ERROR_BYTES, "is in Fortran's order; save numpy.ascontiguousarray(array)");
   if (fortran) return NULL;
-  *error = "its shape is another";
-  if (file.bytes - NPY_START - header != bytes) return NULL;
+  snprintf(error, ERROR_BYTES, "has %zu bytes of data, expected %zu", file.bytes - NPY_START - header, tensor->bytes);
+  if (file.bytes - NPY_START - header != tensor->bytes) return NULL;
   return file.content + NPY_START + header;
 }
 

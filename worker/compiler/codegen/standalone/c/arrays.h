@@ -2,9 +2,11 @@
 #ifndef BESSEMER_ARRAYS_H
 #define BESSEMER_ARRAYS_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "bessemer_model.h"
+
 #include <stdio.h>
+
+#define ERROR_BYTES 512
 
 /* A file in memory; `content` is NULL if it cannot be read. */
 typedef struct {
@@ -14,8 +16,9 @@ typedef struct {
 
 file_content read_file(const char *path);
 
-/* The data of an .npy file, which must have `bytes` bytes of `dtype`; NULL with `*error` in words otherwise. */
-const unsigned char *npy_data(file_content file, const char *dtype, size_t bytes, const char **error);
+/* The data of an .npy file for a tensor. NULL if the file has another dtype, shape or order: `error`, of ERROR_BYTES,
+ * then says what the file has, such as "has the shape 1x8, expected 1x4". */
+const unsigned char *npy_data(file_content file, const bessemer_tensor *tensor, char *error);
 
 /* The member `name`.npy of an .npz file; `content` is NULL if it has none. */
 file_content npz_member(file_content archive, const char *name);

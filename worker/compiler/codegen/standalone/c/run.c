@@ -2,6 +2,8 @@
  *
  *   ./run                                  the reference inputs, and compares the outputs
  *   ./run --input NAME=FILE.npy ...        your inputs (or --inputs FILE.npz), and prints the outputs
+ *
+ * It ends with 1 if the outputs differ or a run fails, and with 2 if its options or inputs do not fit the model.
  */
 #include "arrays.h"
 #include "bessemer_model.h"
@@ -12,6 +14,7 @@
 
 #define PATH_BYTES 4096
 #define SHOWN 8
+#define WRONG_USE 2
 
 #if defined(_WIN32)
 #define SEPARATOR '\\'
@@ -20,15 +23,16 @@
 #endif
 
 static const char USAGE[] =
-    "usage: ./run [--entry NAME] [--input NAME=FILE.npy ...] [--inputs FILE.npz] [--outputs FILE.npz]\n"
+    "usage: ./run [--entry NAME] [--input NAME=FILE.npy ...] [--inputs FILE.npz] [--output FILE.npz]\n"
     "             [--repeat N] [--seconds S] [--threads N] [--report FILE.json] [--list]\n"
     "       ./run [--threads N] --call ENTRY INPUTS.npz OUTPUTS.npz ...\n"
     "\n"
     "Without inputs, it runs the reference inputs of the bundle and compares the outputs with the model's.\n"
+    "Otherwise give all inputs; state that you give replaces the initial one.\n"
     "  --entry NAME           the entry point; the first if it is left out\n"
     "  --input NAME=FILE.npy  one input, as numpy.save writes it\n"
     "  --inputs FILE.npz      all inputs, as numpy.savez writes them\n"
-    "  --outputs FILE.npz     write the outputs, and the state after the run, to a file\n"
+    "  --output FILE.npz      write the outputs, and the state after the run, to a file; also --outputs\n"
     "  --repeat N             run N times more and print the latency\n"
     "  --seconds S            start no further of these runs after S seconds\n"
     "  --threads N            threads to use; one for each processor if it is left out\n"
@@ -57,37 +61,86 @@ static int stop(const char *what, const char *why) {
   return 1;
 }
 
+/* Says what is wrong with the words that the user gave. */
+static int refuse(const char *what, const char *word, const char *why) {
+  fprintf(stderr, "run: %s'%s'%s\n", what, word, why);
+  return WRONG_USE;
+}
+
+static int refuse_option(const char *what, const char *option, const char *why) {
+  refuse(what, option, why);
+  fputs(USAGE, stderr);
+  return WRONG_USE;
+}
+
+static int keep_input(options *read, const char *value) {
+  const char *sign = strchr(value, '=');
+  if (!sign || sign == value) return refuse("--input takes NAME=FILE.npy, not ", value, "; --inputs takes FILE.npz");
+  size_t length = (size_t)(sign - value) + 1;
+  for (int i = 0; i < read->input_count; i++)
+    if (!strncmp(read->input[i], value, length)) return refuse("two files for one input: ", value, "");
+  read->input[read->input_count++] = value;
+  return 0;
+}
+
+static int read_number(const char *option, const char *value, long *number) {
+  char *rest;
+  *number = strtol(value, &rest, 10);
+  if (!*value || *rest || *number < 0) return refuse_option(option, value, " is not a number from 0");
+  return 0;
+}
+
+static int read_seconds(const char *value, double *seconds) {
+  char *rest;
+  *seconds = strtod(value, &rest);
+  if (!*value || *rest || !(*seconds >= 0)) return refuse_option("--seconds ", value, " is not a number from 0");
+  return 0;
+}
+
+static int read_value(options *read, const char *name, const char *value) {
+  if (!strcmp(name, "--input")) return keep_input(read, value);
+  if (!strcmp(name, "--repeat")) return read_number("--repeat ", value, &read->repeat);
+  if (!strcmp(name, "--threads")) return read_number("--threads ", value, &read->threads);
+  if (!strcmp(name, "--seconds")) return read_seconds(value, &read->seconds);
+  if (!strcmp(name, "--entry")) read->entry = value;
+  else if (!strcmp(name, "--inputs")) read->inputs = value;
+  else if (!strcmp(name, "--report")) read->report_path = value;
+  else read->outputs = value;
+  return 0;
+}
+
+static int is_option(const char *name) {
+  static const char *const NAMES[] = {"--input",   "--repeat", "--threads", "--seconds", "--entry",
+                                      "--inputs", "--report", "--output",  "--outputs"};
+  for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++)
+    if (!strcmp(NAMES[i], name)) return 1;
+  return 0;
+}
+
 static int read_options(options *read, int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     const char *name = argv[i];
+    int failed = 0;
     if (!strcmp(name, "--list")) {
       read->list = 1;
-      continue;
-    }
-    if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
+    } else if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
       fputs(USAGE, stdout);
       exit(0);
-    }
-    if (!strcmp(name, "--call")) {
-      if (i + 3 >= argc) return -1;
+    } else if (!strcmp(name, "--call")) {
+      if (i + 3 >= argc) return refuse_option("", name, " takes an entry point, inputs and outputs");
       for (int part = 0; part < 3; part++) read->call[3 * read->call_count + part] = argv[++i];
       read->call_count++;
-      continue;
+    } else if (!is_option(name)) {
+      return refuse_option("unknown option ", name, "");
+    } else if (++i == argc) {
+      return refuse_option("", name, " takes a value");
+    } else {
+      failed = read_value(read, name, argv[i]);
     }
-    const char *value = i + 1 < argc ? argv[++i] : NULL;
-    char *rest = "";
-    if (!value) return -1;
-    if (!strcmp(name, "--entry")) read->entry = value;
-    else if (!strcmp(name, "--inputs")) read->inputs = value;
-    else if (!strcmp(name, "--outputs")) read->outputs = value;
-    else if (!strcmp(name, "--input")) read->input[read->input_count++] = value;
-    else if (!strcmp(name, "--repeat")) read->repeat = strtol(value, &rest, 10);
-    else if (!strcmp(name, "--threads")) read->threads = strtol(value, &rest, 10);
-    else if (!strcmp(name, "--seconds")) read->seconds = strtod(value, &rest);
-    else if (!strcmp(name, "--report")) read->report_path = value;
-    else return -1;
-    if (*rest || read->repeat < 0 || read->threads < 0 || !(read->seconds >= 0)) return -1;
+    if (failed) return failed;
   }
+  if (read->call_count && (read->entry || read->inputs || read->input_count || read->outputs || read->report_path))
+    return refuse_option("", "--call", " names its own entry point and files, so only --threads goes with it");
   return 0;
 }
 
@@ -108,6 +161,13 @@ static void list_entries(const bessemer_entry *entries, int32_t count) {
   }
 }
 
+static int refuse_entry(const char *name, const bessemer_entry *entries, int32_t count) {
+  fprintf(stderr, "run: unknown entry point '%s': the model has ", name);
+  for (int32_t i = 0; i < count; i++) fprintf(stderr, "%s%s", i ? ", " : "", entries[i].name);
+  fputs("\n", stderr);
+  return WRONG_USE;
+}
+
 /* The folder of this program, where the bundle is. */
 static void bundle_folder(char *folder, const char *program) {
   const char *slash = strrchr(program, SEPARATOR);
@@ -123,19 +183,58 @@ static const char *given_file(const options *given, const char *name) {
   return NULL;
 }
 
+static int is_named(const char *option, const bessemer_tensor *tensors, int32_t count) {
+  for (int32_t i = 0; i < count; i++) {
+    size_t length = strlen(tensors[i].name);
+    if (!strncmp(option, tensors[i].name, length) && option[length] == '=') return 1;
+  }
+  return 0;
+}
+
+static int refuse_input(const char *option, const bessemer_entry *entry, const bessemer_tensor *states,
+                        int32_t state_count) {
+  int32_t count = entry->input_count;
+  fprintf(stderr, "run: unknown input '%.*s': the model takes ", (int)(strchr(option, '=') - option), option);
+  for (int32_t i = 0; i < count + state_count; i++)
+    fprintf(stderr, "%s%s", i ? ", " : "", i < count ? entry->inputs[i].name : states[i - count].name);
+  fputs(count + state_count ? "\n" : "no inputs\n", stderr);
+  return WRONG_USE;
+}
+
+/* Refuses files for what is neither an input nor a state: nothing would read them. */
+static int check_given_names(const options *given, const bessemer_entry *entry) {
+  int32_t count;
+  const bessemer_tensor *states = bessemer_model_states(&count);
+  for (int i = 0; i < given->input_count; i++)
+    if (!is_named(given->input[i], entry->inputs, entry->input_count) && !is_named(given->input[i], states, count))
+      return refuse_input(given->input[i], entry, states, count);
+  return 0;
+}
+
+/* A tensor's file: its own, else the archive's. `content` is NULL if there is none. */
+static file_content tensor_file(const bessemer_tensor *tensor, const options *given, file_content archive,
+                                int *is_own) {
+  const char *path = given_file(given, tensor->name);
+  *is_own = path != NULL;
+  return path ? read_file(path) : npz_member(archive, tensor->name);
+}
+
 /* A file may end before a whole cache line does, so inputs are copied. */
 static int load_input(void **made, const bessemer_tensor *tensor, const options *given, file_content archive) {
-  const char *path = given_file(given, tensor->name), *error;
-  file_content file = path ? read_file(path) : npz_member(archive, tensor->name);
-  if (!file.content) return stop("no array for input", tensor->name);
-  const unsigned char *data = npy_data(file, tensor->dtype, tensor->bytes, &error);
+  char error[ERROR_BYTES];
+  int is_own;
+  file_content file = tensor_file(tensor, given, archive, &is_own);
+  if (!file.content && is_own) return refuse("cannot read ", given_file(given, tensor->name), "");
+  const char *why = archive.content ? ": the .npz file lacks it, or is compressed" : "";
+  if (!file.content) return refuse("missing input ", tensor->name, why);
+  const unsigned char *data = npy_data(file, tensor, error);
   if (!data) {
-    fprintf(stderr, "run: input %s: %s\n", tensor->name, error);
-    return 1;
+    fprintf(stderr, "run: input '%s' %s\n", tensor->name, error);
+    return WRONG_USE;
   }
   if (!(*made = system_allocate(tensor->bytes))) return stop("out of memory", "");
   memcpy(*made, data, tensor->bytes);
-  if (path) free(file.content);
+  if (is_own) free(file.content);
   return 0;
 }
 
@@ -194,9 +293,8 @@ static void report_output(FILE *report, const char *name, size_t count, size_t w
 
 static int compare(const bessemer_tensor *tensor, const void *output, file_content archive, const char *manifest,
                    FILE *report, int is_first) {
-  const char *error;
-  file_content file = npz_member(archive, tensor->name);
-  const unsigned char *expected = npy_data(file, tensor->dtype, tensor->bytes, &error);
+  char error[ERROR_BYTES];
+  const unsigned char *expected = npy_data(npz_member(archive, tensor->name), tensor, error);
   if (!expected) return stop("no reference for output", tensor->name);
   void *aligned = malloc(tensor->bytes ? tensor->bytes : 1);
   if (!aligned) return stop("out of memory", "");
@@ -270,8 +368,10 @@ static int write_outputs(const char *path, const bessemer_entry *entry, void *co
 }
 
 static int load_inputs(void **inputs, const bessemer_entry *entry, const options *given, file_content archive) {
-  for (int32_t i = 0; i < entry->input_count; i++)
-    if (load_input(&inputs[i], &entry->inputs[i], given, archive)) return 1;
+  for (int32_t i = 0; i < entry->input_count; i++) {
+    int failed = load_input(&inputs[i], &entry->inputs[i], given, archive);
+    if (failed) return failed;
+  }
   return 0;
 }
 
@@ -288,17 +388,23 @@ static void release(void **made, int32_t count) {
   free(made);
 }
 
-/* Gives the states that a file has their values; the others keep theirs. */
-static int load_states(bessemer_model *model, file_content archive) {
+/* Gives the states that the user has files for their values; the others keep theirs. */
+static int load_states(bessemer_model *model, const options *given, file_content archive) {
   int32_t count;
-  const char *error;
+  int is_own;
+  char error[ERROR_BYTES];
   const bessemer_tensor *states = bessemer_model_states(&count);
   for (int32_t i = 0; i < count; i++) {
-    file_content file = npz_member(archive, states[i].name);
+    file_content file = tensor_file(&states[i], given, archive, &is_own);
+    if (!file.content && is_own) return refuse("cannot read ", given_file(given, states[i].name), "");
     if (!file.content) continue;
-    const unsigned char *data = npy_data(file, states[i].dtype, states[i].bytes, &error);
-    if (!data) return stop(states[i].name, error);
+    const unsigned char *data = npy_data(file, &states[i], error);
+    if (!data) {
+      fprintf(stderr, "run: state '%s' %s\n", states[i].name, error);
+      return WRONG_USE;
+    }
     if (bessemer_model_write_state(model, i, data)) return stop(states[i].name, bessemer_model_error());
+    if (is_own) free(file.content);
   }
   return 0;
 }
@@ -307,17 +413,19 @@ static int run_call(bessemer_model *model, const options *given, const char **ca
                     int32_t count) {
   int32_t index = 0;
   while (index < count && strcmp(entries[index].name, call[0])) index++;
-  if (index == count) return stop("there is no entry point", call[0]);
+  if (index == count) return refuse_entry(call[0], entries, count);
   const bessemer_entry *entry = &entries[index];
   file_content archive = read_file(call[1]);
   if (!archive.content) return stop("cannot read", call[1]);
   void **inputs = pointers(entry->inputs, entry->input_count, 0);
   void **outputs = pointers(entry->outputs, entry->output_count, 1);
   if (!inputs || !outputs) return stop("out of memory", "");
-  if (load_inputs(inputs, entry, given, archive) || load_states(model, archive)) return 1;
+  int failed = load_inputs(inputs, entry, given, archive);
+  if (!failed) failed = load_states(model, given, archive);
+  if (failed) return failed;
   if (bessemer_model_run(model, index, (const void *const *)inputs, outputs))
     return stop("the model failed", bessemer_model_error());
-  int failed = write_outputs(call[2], entry, outputs, model);
+  failed = write_outputs(call[2], entry, outputs, model);
   release(inputs, entry->input_count);
   release(outputs, entry->output_count);
   free(archive.content);
@@ -327,8 +435,10 @@ static int run_call(bessemer_model *model, const options *given, const char **ca
 static int run_calls(const options *given, const bessemer_entry *entries, int32_t count) {
   bessemer_model *model = bessemer_model_open((int32_t)given->threads);
   if (!model) return stop("cannot open the model", bessemer_model_error());
-  for (int i = 0; i < given->call_count; i++)
-    if (run_call(model, given, given->call + 3 * i, entries, count)) return 1;
+  for (int i = 0; i < given->call_count; i++) {
+    int failed = run_call(model, given, given->call + 3 * i, entries, count);
+    if (failed) return failed;
+  }
   bessemer_model_close(model);
   return 0;
 }
@@ -339,23 +449,28 @@ static int run_entry(const options *given, int32_t index, const bessemer_entry *
   int reference = !given->inputs && !given->input_count;
   const char *below = index ? entry->name : "";
   snprintf(path, sizeof(path), "%s/reference/%s%sinputs.npz", folder, below, index ? "/" : "");
-  file_content archive = read_file(given->inputs ? given->inputs : path);
-  if (given->inputs && !archive.content) return stop("cannot read", given->inputs);
+  int failed = check_given_names(given, entry);
+  if (failed) return failed;
+  file_content archive = {NULL, 0};
+  if (reference || given->inputs) archive = read_file(reference ? path : given->inputs);
+  if (given->inputs && !archive.content) return refuse("cannot read ", given->inputs, "");
+  if (reference && entry->input_count && !archive.content) return refuse("cannot read ", path, "");
   void **inputs = pointers(entry->inputs, entry->input_count, 0);
   void **outputs = pointers(entry->outputs, entry->output_count, 1);
   if (!inputs || !outputs) return stop("out of memory", "");
-  if (load_inputs(inputs, entry, given, archive)) return 1;
+  if ((failed = load_inputs(inputs, entry, given, archive))) return failed;
   double began = system_now_ms();
   bessemer_model *model = bessemer_model_open((int32_t)given->threads);
   if (!model) return stop("cannot open the model", bessemer_model_error());
   double opened = system_now_ms();
+  if (!reference && (failed = load_states(model, given, archive))) return failed;
+  double loaded = system_now_ms();
   if (bessemer_model_run(model, index, (const void *const *)inputs, outputs))
     return stop("the model failed", bessemer_model_error());
   double ran = system_now_ms();
-  int failed = 0;
   if (report) {
     fprintf(report, "%s{\"name\": \"%s\", \"open_ms\": %.6f, \"first_ms\": %.6f, \"outputs\": [",
-            index && !given->entry ? ", " : "", entry->name, opened - began, ran - opened);
+            index && !given->entry ? ", " : "", entry->name, opened - began, ran - loaded);
   }
   if (reference) {
     snprintf(path, sizeof(path), "%s/reference/%s%soutputs.npz", folder, below, index ? "/" : "");
@@ -384,7 +499,7 @@ static int run_entries(const options *given, const bessemer_entry *entries, int3
     failed |= run_entry(given, i, &entries[i], folder);
     ran = 1;
   }
-  return ran ? failed : stop("there is no entry point", given->entry);
+  return ran ? failed : refuse_entry(given->entry, entries, count);
 }
 
 /* The most memory that this process had; 0 if Linux does not say. */
@@ -414,10 +529,9 @@ int main(int argc, char **argv) {
   char folder[PATH_BYTES];
   given.input = calloc((size_t)argc + 1, sizeof(char *));
   given.call = calloc((size_t)argc + 1, sizeof(char *));
-  if (!given.input || !given.call || read_options(&given, argc, argv)) {
-    fputs(USAGE, stderr);
-    return 2;
-  }
+  if (!given.input || !given.call) return stop("out of memory", "");
+  int failed = read_options(&given, argc, argv);
+  if (failed) return failed;
   if (given.list) {
     list_entries(entries, count);
     return 0;
