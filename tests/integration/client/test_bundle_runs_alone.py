@@ -136,6 +136,7 @@ def test_a_wrong_reference_is_found(lean_python: Path, bundle: Path, tmp_path: P
         (["--input", "x=absent.npy"], "absent.npy"),
         (["--input", "x={npz}"], "several arrays"),
         (["--repeat", "-1"], "is not a number of runs"),
+        (["--repeat", "0"], "'0' is not a number of runs"),
     ],
 )
 def test_wrong_inputs_are_named_and_end_with_2(
