@@ -307,38 +307,64 @@ def test_a_run_begins_with_the_state_that_it_is_given(
 
 
 EXAMPLES = {
-    "C": (
-        "gcc",
-        "gcc -Wall -Wextra -Werror main.c -I.. ../model.so -Wl,-rpath,'$ORIGIN/..' -o main && ./main",
-    ),
-    "C++": (
-        "g++",
-        "g++ -std=c++17 -Wall -Werror main.cc -I.. ../model.so -Wl,-rpath,'$ORIGIN/..' -o main && ./main",
-    ),
-    "Python": ("sh", f"{sys.executable} main.py"),
-    "Rust": (
-        "rustc",
-        "rustc main.rs -C link-arg=../model.so -C link-arg=-Wl,-rpath,'$ORIGIN/..' -o main && ./main",
-    ),
-    "static": ("gcc", "gcc main.c -I.. ../libmodel.a -lm -lpthread -o main && rm ../model.so && ./main"),
-    "CMake": (
-        "cmake",
-        "cmake -B build && cmake --build build && build/main_c && build/main_cc && build/main_static",
-    ),
+    "C": ("gcc", "main.c"),
+    "C++": ("g++", "main.cc"),
+    "Rust": ("rustc", "main.rs"),
+    "CMake": ("cmake", "CMakeLists.txt"),
 }
 
 
+def written_command(source: Path, bundle: Path) -> str:
+    """The command in the first lines of an example."""
+    lines = (line.lstrip("*/# ") for line in source.read_text().splitlines()[:6])
+    written = [line for line in lines if line.startswith(("BUNDLE=", "cc ", "c++ ", "rustc ", "cmake "))]
+    return "\n".join(written).replace("/path/to/the/bundle", str(bundle))
+
+
 @pytest.mark.parametrize("language", EXAMPLES)
-def test_the_examples_of_a_bundle_build_and_run(
+def test_the_commands_in_the_examples_build_programs_that_run_anywhere(
     language: str, perceptron_bundle: Path, tmp_path: Path
 ) -> None:
-    tool, command = EXAMPLES[language]
+    tool, name = EXAMPLES[language]
+    if shutil.which(tool) is None:
+        pytest.skip(f"there is no {tool} on this machine")
+    bundle, folder = tmp_path / "bundle", tmp_path / "work"
+    shutil.copytree(perceptron_bundle, bundle)
+    files = sorted(bundle.rglob("*"))
+    folder.mkdir()
+
+    built = execute(["sh", "-ec", written_command(bundle / "examples" / name, bundle)], folder)
+    program = folder / ("build/main_cc" if language == "CMake" else "main")
+    elsewhere = execute([program], Path("/"))
+
+    for done in (built, elsewhere):
+        assert done.returncode == 0, done.stderr
+        assert "output_0: float32, 16 bytes" in done.stdout
+    assert sorted(bundle.rglob("*")) == files
+
+
+@pytest.mark.parametrize(
+    ("tool", "command"),
+    [
+        ("sh", f"{sys.executable} ../examples/main.py"),
+        ("gcc", "gcc ../examples/main.c -I.. ../libmodel.a -lm -lpthread -o main && rm ../model.so && ./main"),
+        ("cmake", "cmake -S ../examples -B . && cmake --build . && rm ../model.so && ./main_static"),
+        ("gcc", "gcc -Wall -Wextra -Werror ../examples/main.c -I.. -L.. -l:model.so -o main"
+         " && LD_LIBRARY_PATH=.. ./main"),
+        ("g++", "g++ -std=c++17 -Wall -Werror ../examples/main.cc -I.. ../model.so -Wl,-rpath,'$ORIGIN/..'"
+         " -o main && cd / && $OLDPWD/main"),
+    ],
+)  # fmt: skip
+def test_the_examples_of_a_bundle_build_and_run(
+    tool: str, command: str, perceptron_bundle: Path, tmp_path: Path
+) -> None:
     if shutil.which(tool) is None:
         pytest.skip(f"there is no {tool} on this machine")
     folder = tmp_path / "bundle"
     shutil.copytree(perceptron_bundle, folder)
+    (folder / "work").mkdir()
 
-    done = execute(["sh", "-ec", command], folder / "examples")
+    done = execute(["sh", "-ec", command], folder / "work")
 
     assert done.returncode == 0, done.stderr
     assert "output_0: float32, 16 bytes" in done.stdout

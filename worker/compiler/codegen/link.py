@@ -22,20 +22,24 @@ def linker_path() -> Path:
     return Path(str(files("ziglang").joinpath("zig")))
 
 
-def link_shared(output: str | Path, objects: list[str], libraries: Sequence[str] = ()) -> None:
+def link_shared(
+    output: str | Path, objects: list[str], libraries: Sequence[str] = (), soname: str | None = None
+) -> None:
     """Link objects to a shared library; usable as ``fcompile`` of ``export_library``.
 
     Args:
         output: the library to write.
         objects: paths of the object files.
         libraries: shared libraries that it needs; it finds them in the folder ``lib`` beside it.
+        soname: the name by which programs that link it look for it; otherwise it is the path that they link.
 
     Raises:
         LinkError: the linker failed.
         JobError: ``child-killed``: another process killed the linker, or the kernel ran out of memory.
     """
     search = ["-rpath", SEARCH_PATH] if libraries else []
-    run_zig("ld.lld", "-shared", "-o", str(output), *objects, *libraries, *search)
+    name = [] if soname is None else ["-soname", soname]
+    run_zig("ld.lld", "-shared", "-o", str(output), *objects, *libraries, *search, *name)
 
 
 link_shared.object_format = "o"  # type: ignore[attr-defined]

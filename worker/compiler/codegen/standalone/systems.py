@@ -36,7 +36,7 @@ _SAME_HELPERS = ("-force:multiple",)
 def link_library(
     output: Path, objects: Sequence[Path], triple: str, folder: Path, libraries: Sequence[Path] = ()
 ) -> None:
-    """Link a shared library.
+    """Link a shared library. Programs that link it look for its file's name on their search path.
 
     Args:
         output: the library to write.
@@ -61,7 +61,7 @@ def link_library(
             if libc is not None:
                 loader = ("--as-needed", str(loader_stub(libc, triple, folder)), "--no-as-needed")
                 paths += [*map(str, stubs_of(libc, triple, folder)), *loader]
-            link_shared(output, paths, [str(path) for path in libraries])
+            link_shared(output, paths, [str(path) for path in libraries], output.name)
 
 
 def link_lone_program(output: Path, objects: Sequence[Path], triple: str, folder: Path) -> None:

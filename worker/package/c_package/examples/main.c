@@ -1,6 +1,9 @@
 /* Runs the model's first entry point on zeros, in C:
  *
- *   cc main.c -I.. ../model.so -Wl,-rpath,'$ORIGIN/..' -o main && ./main
+ *   BUNDLE=/path/to/the/bundle
+ *   cc $BUNDLE/examples/main.c -I$BUNDLE $BUNDLE/model.so -Wl,-rpath,$BUNDLE -o main && ./main
+ *
+ * Build outside the bundle: `bessemer verify-bundle` rejects files that the bundle does not list.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,9 @@
 // Runs the model's first entry point on zeros, in C++:
 //
-//   c++ -std=c++17 main.cc -I.. ../model.so -Wl,-rpath,'$ORIGIN/..' -o main && ./main
+//   BUNDLE=/path/to/the/bundle
+//   c++ -std=c++17 $BUNDLE/examples/main.cc -I$BUNDLE $BUNDLE/model.so -Wl,-rpath,$BUNDLE -o main && ./main
+//
+// Build outside the bundle: `bessemer verify-bundle` rejects files that the bundle does not list.
 #include <cstddef>
 #include <iostream>
 #include <memory>

@@ -1,6 +1,9 @@
 // Runs the model's first entry point on zeros, in Rust:
 //
-//   rustc main.rs -C link-arg=../model.so -C link-arg=-Wl,-rpath,'$ORIGIN/..' -o main && ./main
+//   BUNDLE=/path/to/the/bundle
+//   rustc $BUNDLE/examples/main.rs -C link-arg=$BUNDLE/model.so -C link-arg=-Wl,-rpath,$BUNDLE -o main && ./main
+//
+// Build outside the bundle: `bessemer verify-bundle` rejects files that the bundle does not list.
 use std::ffi::{c_char, c_void, CStr};
 
 #[repr(C)]
