@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -347,7 +348,8 @@ def test_the_commands_in_the_examples_build_programs_that_run_anywhere(
     ("tool", "command"),
     [
         ("sh", f"{sys.executable} ../examples/main.py"),
-        ("gcc", "gcc ../examples/main.c -I.. ../libmodel.a -lm -lpthread -o main && rm ../model.so && ./main"),
+        ("gcc", "gcc ../examples/main.c -I.. ../libmodel.a -lm -lpthread -o main"
+         " && rm ../model.so && ./main"),
         ("cmake", "cmake -S ../examples -B . && cmake --build . && rm ../model.so && ./main_static"),
         ("gcc", "gcc -Wall -Wextra -Werror ../examples/main.c -I.. -L.. -l:model.so -o main"
          " && LD_LIBRARY_PATH=.. ./main"),
@@ -392,13 +394,43 @@ def test_the_typed_header_has_c_names_for_all_tensors(context: StageContext, tmp
     assert "const float *x_a_b;" in header and "uint16_t *class_;" in header, header
 
 
-def test_a_model_that_calls_the_runtime_has_no_program(context: StageContext, tmp_path: Path) -> None:
-    captured = capture_module(Function(lambda _, x: torch.topk(x, 2)), torch.randn(3, 5))
+@pytest.mark.parametrize(
+    ("model", "axes", "reason"),
+    [
+        (Function(lambda _, x: torch.topk(x, 2)[0]), None, "its kernels call tvm.contrib.sort.topk"),
+        (
+            Function(lambda _, x: x * 2),
+            ({0: torch.export.Dim("n", min=1, max=8)},),
+            "its sizes depend on its inputs",
+        ),
+    ],
+)
+def test_a_bundle_without_a_program_says_why(
+    model: nn.Module,
+    axes: tuple[dict[int, object]] | None,
+    reason: str,
+    context: StageContext,
+    tmp_path: Path,
+) -> None:
+    program = torch.export.export(model, (torch.randn(3, 5),), dynamic_shapes=axes)
+    torch.export.save(program, tmp_path / "model.pt2")
 
-    folder = bundle(captured, context, tmp_path / "bundle")
+    folder = bundle(capture_file(tmp_path / "model.pt2"), context, tmp_path / "bundle")
 
+    text = (folder / "README.md").read_text()
     assert not (folder / PROGRAM).exists()
-    assert "Run it without Python" not in (folder / "README.md").read_text()
+    assert "Run it without Python" not in text
+    assert f"This bundle has neither: {reason}." in " ".join(text.split())
+
+
+def test_the_paragraphs_of_a_readme_are_filled(perceptron_bundle: Path) -> None:
+    prose = "".join((perceptron_bundle / "README.md").read_text().split("```")[::2])
+    paragraphs = [text.splitlines() for text in prose.split("\n\n") if not text.startswith(("#", "    "))]
+
+    assert max(len(line) for lines in paragraphs for line in lines) <= 110
+    for lines in paragraphs:
+        for line, following in pairwise(filter(None, lines)):
+            assert len(line) + 1 + len(following.split()[0]) > 110, line
 
 
 @pytest.mark.parametrize(

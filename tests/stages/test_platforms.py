@@ -16,6 +16,7 @@ from bessemer.bundle.manifest import (
     MANIFEST,
     PROGRAM,
     README,
+    RUNNER,
     REPORT,
     REPORT_PAGE,
     Manifest,
@@ -86,6 +87,7 @@ def test_a_bundle_for_a_platform_runs_there(
     assert done.returncode == 0, done.stderr
     assert ": 0 of " in done.stdout
     assert set(read_dependencies(folder / LIBRARY).needed) <= SYSTEM
+    assert ("There is no `run.py`" in (folder / README).read_text()) != (folder / RUNNER).exists()
     report = report_of(folder)
     assert report.verified
     assert (report.benchmark is not None) == (report.execution is Execution.NATIVE)

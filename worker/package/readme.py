@@ -1,8 +1,9 @@
 """The ``README.md`` of a bundle."""
 
 from collections.abc import Iterable, Iterator
+from textwrap import fill
 
-from bessemer.bundle.manifest import EXAMPLES_FOLDER, HEADER, STATIC_LIBRARY, TYPED_HEADER, Manifest
+from bessemer.bundle.manifest import EXAMPLES_FOLDER, HEADER, RUNNER, STATIC_LIBRARY, TYPED_HEADER, Manifest
 from bessemer.contract.dynamic import DynamicAxis, shown_shape
 from bessemer.contract.target import CUDA_VERSION
 from bessemer.contract.tensor import TensorSpec
@@ -27,13 +28,15 @@ with `--key` who signed it. `sbom.cdx.json` is the bill of materials.
 
 {program_chapter}{python_chapter}"""
 
+_WIDTH = 110
+
 _VERIFIED = """
 and verified it against the original."""
 
 _NOT_VERIFIED = """.
 
 **Nothing has run this library**, since the request asked for no verification. Before you rely on it, run it
-on its own hardware: `./run` compares its outputs with the original model's.
+on its own hardware: `{check}` compares its outputs with the original model's.
 """
 
 _PYTHON = """\
@@ -71,7 +74,8 @@ you load the model. To serve many calls at once, set it to 1 and use one calling
 
 ## Run it from C++
 
-Install apache-tvm-ffi, which includes the headers, and save this as `main.cc` in this folder:
+Install apache-tvm-ffi, which includes the headers, and save this as `main.cc` in a copy of this folder:
+`bessemer verify-bundle` rejects files that the bundle does not list.
 
 ```cpp
 {program}```
@@ -111,8 +115,22 @@ sessions with state, threads and memory of their own, and the names, types and s
 
 `{examples}` has a program in each language, with the command that builds it in its first lines, and a project
 for CMake, which finds the bundle by `find_package(bessemer_model CONFIG REQUIRED PATHS BUNDLE)` and links
-`bessemer::model`, or `bessemer::model_static` if the bundle has `{archive}`.
+`bessemer::model`, or `bessemer::model_static` if the bundle has `{archive}`. Build outside this folder:
+`bessemer verify-bundle` rejects files that the bundle does not list.
 
+"""
+
+_NO_PROGRAM = """\
+## There is no `run` and no C interface
+
+They need a model of fixed sizes whose kernels do not call TVM's runtime. This bundle has neither{reason}.
+
+"""
+
+_NO_PYTHON = """\
+## There is no `run.py`
+
+It loads TVM's runtime for {triple}, which the worker that compiled this does not have. {instead}
 """
 
 _GPU = """\
@@ -200,18 +218,43 @@ has them by name; each takes its arguments, then the tensor for the result, all 
 The extension that defined them when the model was compiled is such a file, if it can be imported here."""
 
 
-def readme(manifest: Manifest) -> str:
-    """Explain how to check and run a bundle, with its own names and shapes."""
-    return _TEMPLATE.format(
+def readme(manifest: Manifest, no_program: str = "") -> str:
+    """Explain how to check and run a bundle, with its own names and shapes.
+
+    Args:
+        manifest: the bundle's.
+        no_program: why the bundle has no program, if it has none; the sentence's subject is "it", the model.
+    """
+    text = _TEMPLATE.format(
         bessemer=manifest.versions["bessemer"],
         model=manifest.model[:12],
         target=manifest.target.name,
         hardware=_hardware(manifest),
-        verified=_VERIFIED if manifest.verified else _NOT_VERIFIED,
+        verified=_VERIFIED
+        if manifest.verified
+        else _NOT_VERIFIED.format(check=RUNNER if manifest.program is None else f"./{manifest.program}"),
         tensors="\n\n".join(_paragraphs(manifest)),
-        program_chapter=_program(manifest),
-        python_chapter=_python(manifest) if manifest.runtime_libraries else _gpu(manifest),
+        program_chapter=_program(manifest, no_program),
+        python_chapter=_python(manifest) if manifest.runtime_libraries else _without_runtime(manifest),
     )
+    return _wrapped(text)
+
+
+def _wrapped(text: str) -> str:
+    """Wrap the paragraphs, whose parts have lengths of their own, and leave the code as it is."""
+    prose_and_code = text.split("```")
+    prose_and_code[::2] = (
+        "\n\n".join(map(_wrapped_paragraph, prose.split("\n\n"))) for prose in prose_and_code[::2]
+    )
+    return "```".join(prose_and_code)
+
+
+def _wrapped_paragraph(paragraph: str) -> str:
+    words = paragraph.strip("\n")
+    if not words or words.startswith(("#", "    ")):
+        return paragraph
+    filled = fill(words, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return paragraph.replace(words, filled)
 
 
 def _hardware(manifest: Manifest) -> str:
@@ -241,10 +284,20 @@ def _python(manifest: Manifest) -> str:
     )
 
 
+def _without_runtime(manifest: Manifest) -> str:
+    """How to run the library where the bundle does not contain TVM's runtime."""
+    if manifest.target.gpus:
+        return _gpu(manifest)
+    instead = (
+        f"TVM's own runtime for that platform can load `{manifest.library}`."
+        if manifest.program is None
+        else "Use `run` or the C interface."
+    )
+    return _NO_PYTHON.format(triple=manifest.target.triple, instead=instead)
+
+
 def _gpu(manifest: Manifest) -> str:
     """How to run a library for GPUs on tensors in the GPU's memory."""
-    if not manifest.target.gpus:
-        return ""
     return _GPU.format(
         gpus=", ".join(manifest.target.gpus),
         cuda=CUDA_VERSION,
@@ -254,9 +307,9 @@ def _gpu(manifest: Manifest) -> str:
     )
 
 
-def _program(manifest: Manifest) -> str:
+def _program(manifest: Manifest, no_program: str) -> str:
     if manifest.program is None:
-        return ""
+        return _NO_PROGRAM.format(reason=f": {no_program}" if no_program else "")
     return _PROGRAM.format(
         arguments=_arguments(manifest),
         header=HEADER,

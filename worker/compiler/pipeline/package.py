@@ -117,7 +117,7 @@ def write_bundle(benchmarked: Benchmarked, context: StageContext, created_at: da
         *_write_references(benchmarked, folder),
         *_write_report(benchmarked, context, created_at),
     )
-    index = _write_index(manifest, benchmarked.captured.upload.request, folder, paths)
+    index = _write_index(manifest, benchmarked.captured.upload.request, folder, paths, built.no_program)
     write_archive(folder, (*paths, *index), folder / ARCHIVE)
 
 
@@ -238,10 +238,10 @@ def _pictures(captured: Captured) -> Iterator[Picture]:
 
 
 def _write_index(
-    manifest: Manifest, request: CompilationRequest, folder: Path, paths: tuple[str, ...]
+    manifest: Manifest, request: CompilationRequest, folder: Path, paths: tuple[str, ...], no_program: str
 ) -> tuple[str, ...]:
     """Write the files that name the others: README, bill of materials, manifest and checksums."""
-    (folder / README).write_text(readme(manifest), encoding="utf-8")
+    (folder / README).write_text(readme(manifest, no_program), encoding="utf-8")
     files = tuple(describe(folder, path) for path in sorted((*paths, README)))
     sbom = make_sbom(manifest.model_copy(update={"files": files}), request)
     (folder / SBOM).write_text(json.dumps(sbom, indent=2) + "\n", encoding="utf-8")
