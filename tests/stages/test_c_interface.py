@@ -16,7 +16,7 @@ from package_samples import benchmark_result
 from stage_samples import Function, Perceptron, capture_module, make_context, untuned
 from torch import nn
 
-from bessemer.bundle.manifest import ARCHIVE, PROGRAM
+from bessemer.bundle.manifest import ARCHIVE, PROGRAM, Manifest
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.link import run_zig
 from worker.compiler.codegen.standalone.plan import Block, place_blocks
@@ -25,6 +25,7 @@ from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.values import Benchmarked, Captured, StageContext
+from worker.package.readme import readme
 
 
 def bundle(captured: Captured, context: StageContext, folder: Path) -> Path:
@@ -421,6 +422,26 @@ def test_a_bundle_without_a_program_says_why(
     assert not (folder / PROGRAM).exists()
     assert "Run it without Python" not in text
     assert f"This bundle has neither: {reason}." in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("program", "libraries", "check"),
+    [
+        ("run.exe", (), ": `./run.exe` compares"),
+        (None, ("lib/libtvm_runtime.so",), ": `run.py` compares"),
+        (None, (), " on `reference/inputs.npz` and compare with `reference/outputs.npz`."),
+    ],
+)
+def test_a_library_that_nothing_ran_is_checked_by_what_its_bundle_has(
+    program: str | None, libraries: tuple[str, ...], check: str, perceptron_bundle: Path
+) -> None:
+    manifest = Manifest.model_validate_json((perceptron_bundle / "manifest.json").read_bytes())
+    other = {"program": program, "runtime_libraries": libraries, "verified": False}
+
+    text = " ".join(readme(manifest.model_copy(update=other)).split())
+
+    assert f"run it on its own hardware{check}" in text
+    assert ("There is no `run.py`" in text) == (not libraries)
 
 
 def test_the_paragraphs_of_a_readme_are_filled(perceptron_bundle: Path) -> None:

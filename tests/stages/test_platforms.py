@@ -16,9 +16,9 @@ from bessemer.bundle.manifest import (
     MANIFEST,
     PROGRAM,
     README,
-    RUNNER,
     REPORT,
     REPORT_PAGE,
+    RUNNER,
     Manifest,
 )
 from bessemer.contract.problem import ErrorCode

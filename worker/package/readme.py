@@ -36,7 +36,7 @@ and verified it against the original."""
 _NOT_VERIFIED = """.
 
 **Nothing has run this library**, since the request asked for no verification. Before you rely on it, run it
-on its own hardware: `{check}` compares its outputs with the original model's.
+on its own hardware{check}
 """
 
 _PYTHON = """\
@@ -230,9 +230,7 @@ def readme(manifest: Manifest, no_program: str = "") -> str:
         model=manifest.model[:12],
         target=manifest.target.name,
         hardware=_hardware(manifest),
-        verified=_VERIFIED
-        if manifest.verified
-        else _NOT_VERIFIED.format(check=RUNNER if manifest.program is None else f"./{manifest.program}"),
+        verified=_VERIFIED if manifest.verified else _NOT_VERIFIED.format(check=_check(manifest)),
         tensors="\n\n".join(_paragraphs(manifest)),
         program_chapter=_program(manifest, no_program),
         python_chapter=_python(manifest) if manifest.runtime_libraries else _without_runtime(manifest),
@@ -255,6 +253,14 @@ def _wrapped_paragraph(paragraph: str) -> str:
         return paragraph
     filled = fill(words, _WIDTH, break_long_words=False, break_on_hyphens=False)
     return paragraph.replace(words, filled)
+
+
+def _check(manifest: Manifest) -> str:
+    """How to compare the library with the original model on other hardware."""
+    program = f"./{manifest.program}" if manifest.program else RUNNER if manifest.runtime_libraries else None
+    if program is None:
+        return f" on `{manifest.reference.inputs}` and compare with `{manifest.reference.outputs}`."
+    return f": `{program}` compares its outputs with the original model's."
 
 
 def _hardware(manifest: Manifest) -> str:
