@@ -116,6 +116,7 @@ class GateCommand(RequestCommand):
         try:
             return super().make_context(info_name, args, parent, **extra)
         except Exception as error:  # Typer does not export the class of usage errors
+            _name_variables(error)
             if callable(message := getattr(error, "format_message", None)):
                 self._refuse(given, message())
             raise
@@ -127,6 +128,15 @@ class GateCommand(RequestCommand):
         read = context.params
         files = GateFiles(summary=read.get("summary"), junit=read.get("junit"))
         files.refuse(_named(read.get("model")), ExitStatus.USAGE, (f"error: {said}",))
+
+
+def _name_variables(error: Any) -> None:
+    """Make a usage error name the variables of an option that has several: Typer would print the list."""
+    parameter: Any = getattr(error, "param", None)
+    variables = getattr(parameter, "envvar", None)
+    if isinstance(variables, list) and error.param_hint is None:
+        options = " / ".join(f"'{option}'" for option in parameter.opts)
+        error.param_hint = f"{options} (env var: {' or '.join(variables)})"
 
 
 def _named(model: str | None) -> str:
