@@ -56,8 +56,9 @@ from bessemer.gate.policy import (
     should_repeat,
     uncompared,
     unfit_as_base,
+    without_base,
 )
-from bessemer.gate.summary import complaints, shown_change
+from bessemer.gate.summary import complaints, passed_line, shown_change
 
 STATUSES = {
     Verdict.PASSED: ExitStatus.SUCCEEDED,
@@ -133,8 +134,14 @@ CompareOption = Annotated[
     Path | None,
     typer.Option(
         metavar="REPORT.json",
-        help="Base to compare with: an earlier --report, with the .npz beside it. If the file does not "
-        "exist, the gate compares nothing and warns.",
+        help="Base to compare with: an earlier --report, with the .npz beside it.",
+    ),
+]
+AllowMissingBaseOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-missing-base",
+        help="Only warn if a bound on the change needs a base and there is none, as in a first run.",
     ),
 ]
 ReportOption = Annotated[
@@ -197,6 +204,7 @@ def gate(
     max_output_change: MaxOutputChangeOption = None,
     golden: GoldenOption = None,
     compare: CompareOption = None,
+    allow_missing_base: AllowMissingBaseOption = False,
     report: ReportOption = None,
     summary: SummaryOption = None,
     junit: JunitOption = None,
@@ -220,6 +228,7 @@ def gate(
         ).measured_again()
         _require_figures(draft.request, bounds)
         base = _read_base(compare, golden)
+        _require_base(base, bounds, allow_missing_base)
         for left in reversed(range(retries + 1)):
             job = submitted(client, model, draft, results)
             _require_common_entry(job, base, bounds)
@@ -238,11 +247,19 @@ def gate(
 
 @dataclass(frozen=True)
 class Base:
-    """The base of the comparison; ``notes`` say why its report or its expected outputs are missing."""
+    """The base of the comparison.
+
+    Attributes:
+        report: its report; None if it is missing or unreadable.
+        expected: the outputs to compare with, which may be a golden file's; None if they are missing.
+        notes: why the report or the outputs are missing.
+        is_unreadable: whether the report's file exists but cannot be read.
+    """
 
     report: Report | None
     expected: Expected | None
     notes: tuple[str, ...]
+    is_unreadable: bool = False
 
 
 def _wait(job: Job, queue_timeout: float | None) -> None:
@@ -318,17 +335,17 @@ def _require_figures(request: CompilationRequest, bounds: Bounds) -> None:
 
 def _read_base(compare: Path | None, golden: Path | None) -> Base:
     """Read the base. A branch's first run has none."""
-    report, notes = _read_report(compare)
+    base = _read_report(compare)
     if golden is not None:
         expected = Expected(golden, is_golden=True)
         expected.check()
-        return Base(report, expected, notes)
-    if compare is None or report is None:
-        return Base(report, None, notes)
+        return replace(base, expected=expected)
+    if compare is None or base.report is None:
+        return base
     path = reference_of(compare)
     if not path.exists():
-        return Base(report, None, (f"{path} not found beside the base: the outputs were not compared",))
-    return Base(report, Expected(path, is_golden=False, first=_first_in(report)), notes)
+        return replace(base, notes=(f"{path} not found beside the base: the outputs were not compared",))
+    return replace(base, expected=Expected(path, is_golden=False, first=_first_in(base.report)))
 
 
 def _first_in(report: Report) -> str:
@@ -336,18 +353,41 @@ def _first_in(report: Report) -> str:
     return first_entry(report) if report.entries else ""
 
 
-def _read_report(path: Path | None) -> tuple[Report | None, tuple[str, ...]]:
+def _read_report(path: Path | None) -> Base:
     """The base's report, or why it is missing. A new release may be unable to read an old report."""
     if path is None:
-        return None, ()
+        return Base(None, None, ())
     if not path.exists():
-        return None, (f"base {path} not found: nothing was compared",)
+        return Base(None, None, (f"base {path} not found: nothing was compared",))
     try:
-        return Report.read_json(path.read_bytes()), ()
+        return Base(Report.read_json(path.read_bytes()), None, ())
     except ValidationError as error:
-        return None, (
-            f"{path} is not a report of this release ({error.errors()[0]['msg']}): nothing was compared",
-        )
+        reason = f"{path} is not a report of this release ({error.errors()[0]['msg']})"
+        return Base(None, None, (f"{reason}: nothing was compared",), is_unreadable=True)
+
+
+def _require_base(base: Base, bounds: Bounds, allow_missing: bool) -> None:
+    """Check that bounds on changes have a base: without one, they would allow everything.
+
+    ``allow_missing`` accepts a base that does not exist, but not one that cannot be read.
+
+    Raises:
+        InvalidArgumentError: a bound on a change has no base.
+    """
+    unmet = without_base(bounds, base.report is not None, base.expected is not None)
+    if not unmet or (allow_missing and not base.is_unreadable):
+        return
+    reason = base.notes[0].rpartition(": ")[0] if base.notes else "--compare is not given"
+    advice = (
+        "Delete the file or name another with --compare; --report writes a new base."
+        if base.is_unreadable
+        else "Correct --compare, or write a base with --report. If there is none yet, as in a first run, "
+        "add --allow-missing-base."
+    )
+    verb = "needs" if len(unmet) == 1 else "need"
+    raise InvalidArgumentError(
+        f"{' and '.join(unmet)} {verb} a base, but {reason}\n→ {advice[:1].upper()}{advice[1:]}."
+    )
 
 
 def _print_outcome(outcome: Outcome) -> None:
@@ -356,6 +396,8 @@ def _print_outcome(outcome: Outcome) -> None:
         show_lines(errors, problem_lines(outcome.document.problem))
     else:
         print_lines(errors, *(f"warning: {text}" for text in outcome.warnings), *complaints(outcome))
+    if outcome.verdict is Verdict.PASSED:
+        print_lines(results, passed_line(outcome))
     annotate("warning", outcome.model, outcome.warnings)
     annotate("error", outcome.model, complaints(outcome))
 

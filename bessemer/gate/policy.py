@@ -218,6 +218,17 @@ class Outcome:
         return (*self.notes, *(measure.warning for measure in self.measures if measure.warning))
 
     @property
+    def given_bounds(self) -> dict[str, bool]:
+        """The options of the bounds, and whether at least one figure was compared with each."""
+        found: dict[str, bool] = {}
+        for measure in self.measures:
+            pairs = ((measure.bound, measure.now), (measure.change_bound, measure.change_percent))
+            for bound, figure in pairs:
+                if bound is not None and bound.most is not None:
+                    found[bound.option] = found.get(bound.option, False) or figure is not None
+        return found
+
+    @property
     def doubt(self) -> str:
         """Why the measured times are unreliable; empty if they are reliable."""
         return doubt(self.report)
@@ -336,6 +347,21 @@ def uncompared(entries: Collection[str], previous: Report, bounds: Bounds) -> st
         f"nothing can be compared: the base has the entry points {', '.join(before)}, but the model has "
         f"{', '.join(now)}; make a new base with --report and without --compare, or rename the entry points"
     )
+
+
+def without_base(bounds: Bounds, has_report: bool, has_outputs: bool) -> tuple[str, ...]:
+    """The options of the bounds on changes that have nothing to compare with.
+
+    Args:
+        bounds: the bounds.
+        has_report: whether there is a base's report.
+        has_outputs: whether there are outputs to compare with, of a base or of a golden file.
+    """
+    unmet = {
+        REGRESS: bounds.regress_percent is not None and not has_report,
+        OUTPUT_CHANGE: bounds.output_percent is not None and not has_outputs,
+    }
+    return tuple(option for option, is_unmet in unmet.items() if is_unmet)
 
 
 def _alone(report: Report) -> dict[str, Report]:

@@ -72,6 +72,17 @@ def annotation(level: str, model: str, text: str) -> str:
     return f"::{level} title=Bessemer gate::{escaped}"
 
 
+def passed_line(outcome: Outcome) -> str:
+    """The verdict of a gate that passes: how many bounds hold, and which had nothing to compare with."""
+    given = outcome.given_bounds
+    idle = [option for option, is_judged in given.items() if not is_judged]
+    if not given:
+        return "passed: no bound was given"
+    held = len(given) - len(idle)
+    holds = f"{held} bound{'' if held == 1 else 's'} hold{'s' if held == 1 else ''}"
+    return f"passed: {holds}" + (f"; not judged: {', '.join(idle)}" if idle else "")
+
+
 def complaints(outcome: Outcome) -> tuple[str, ...]:
     """The reasons why a gate does not pass."""
     problem = outcome.document.problem

@@ -11,8 +11,8 @@ from bessemer.contract.report import EntryReport, Report
 from bessemer.contract.request import Entry
 from bessemer.contract.tensor import TensorSpec
 from bessemer.gate.outputs import OutputChange
-from bessemer.gate.policy import Bounds, Outcome, Verdict, judge, uncompared
-from bessemer.gate.summary import annotation, complaints, junit, markdown
+from bessemer.gate.policy import Bounds, Outcome, Verdict, judge, uncompared, without_base
+from bessemer.gate.summary import annotation, complaints, junit, markdown, passed_line
 from tests.unit.gate_samples import a_job, a_report
 
 BEFORE = a_report(ratio=0.5, library_bytes=1_000_000)
@@ -481,3 +481,40 @@ def test_the_junit_report_is_well_formed_for_any_job_text() -> None:
 )
 def test_an_outcome_says_why_its_times_make_no_base(report: Report, doubt: str) -> None:
     assert judge("net", a_job(), report, None, Bounds()).doubt == doubt
+
+
+@pytest.mark.parametrize(
+    ("bounds", "has_report", "has_outputs", "unmet"),
+    [
+        (Bounds(latency_ms=1, library_bytes=9), False, False, ()),
+        (Bounds(regress_percent=0), False, False, ("--max-regress-percent",)),
+        (Bounds(regress_percent=9, output_percent=1), False, True, ("--max-regress-percent",)),
+        (Bounds(regress_percent=9, output_percent=1), True, False, ("--max-output-change",)),
+        (Bounds(regress_percent=9, output_percent=1), True, True, ()),
+    ],
+)
+def test_bounds_on_changes_need_what_they_compare_with(
+    bounds: Bounds, has_report: bool, has_outputs: bool, unmet: tuple[str, ...]
+) -> None:
+    assert without_base(bounds, has_report, has_outputs) == unmet
+
+
+@pytest.mark.parametrize(
+    ("previous", "bounds", "line"),
+    [
+        (None, {}, "passed: no bound was given"),
+        (None, {"latency_ms": 9}, "passed: 1 bound holds"),
+        (BEFORE, {"latency_ms": 9, "regress_percent": 10}, "passed: 2 bounds hold"),
+        (
+            None,
+            {"latency_ms": 9, "regress_percent": 10},
+            "passed: 1 bound holds; not judged: --max-regress-percent",
+        ),
+    ],
+)
+def test_a_gate_that_passes_counts_the_bounds_that_hold(
+    previous: Report | None, bounds: dict[str, float], line: str
+) -> None:
+    found = outcome(a_report(), previous, **bounds)
+    assert found.verdict is Verdict.PASSED
+    assert passed_line(found) == line
