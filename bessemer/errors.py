@@ -132,11 +132,17 @@ class WaitTimeoutError(BessemerError, TimeoutError):
 
 
 class NoWorkerError(BessemerError):
-    """No live worker can run the compilation; ``missing`` says what it needs."""
+    """No live worker can run the compilation.
 
-    def __init__(self, missing: str) -> None:
+    Attributes:
+        missing: what it needs.
+        can_be_unverified: whether a live worker can compile it without verification.
+    """
+
+    def __init__(self, missing: str, can_be_unverified: bool = False) -> None:
         super().__init__(f"no live worker can run this compilation. It needs {missing}")
         self.missing = missing
+        self.can_be_unverified = can_be_unverified
 
 
 class InvalidArgumentError(BessemerError, ValueError):

@@ -26,6 +26,7 @@ from bessemer.errors import (
 )
 
 results = Console(highlight=False, soft_wrap=True)
+UNVERIFIED = "--option verification=none"
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 UrlOption = Annotated[
@@ -106,7 +107,12 @@ def error_lines(error: BessemerError) -> Iterator[str]:
     first, *others = str(error).splitlines() or [type(error).__name__]
     yield f"error: {first}"
     yield from (f"  {line}" for line in others)
-    if isinstance(error, NoWorkerError):
+    if isinstance(error, NoWorkerError) and error.can_be_unverified:
+        yield (
+            f"  → Add `{UNVERIFIED}` to compile it unverified, choose another --target, or start such a "
+            "worker or device."
+        )
+    elif isinstance(error, NoWorkerError):
         yield "  → Start such a worker, choose another --target, or drop --no-wait to wait for one."
     elif isinstance(error, AnswerInvalidError):
         yield "  → Check that --url or BESSEMER_URL is a Bessemer server of this client's version."
@@ -118,7 +124,7 @@ def problem_lines(problem: Problem) -> Iterator[str]:
     """The lines that describe a problem: title, detail, fields, places in the model, advice."""
     where = f" (stage {problem.stage})" if problem.stage else ""
     yield f"error: {problem.title}{where} [{problem.code}]"
-    yield from (f"  {line}" for line in problem.detail.splitlines())
+    yield from (f"  {_as_options(line)}" for line in problem.detail.splitlines())
     yield from (
         f"  • {entry.field}: {entry.message}"
         for entry in problem.errors
@@ -126,7 +132,12 @@ def problem_lines(problem: Problem) -> Iterator[str]:
     )
     yield from (f"  • {place}" for place in problem.places if str(place) not in problem.detail)
     again = " A retry can help." if problem.retryable else ""
-    yield f"  → {problem.advice}{again}"
+    yield f"  → {_as_options(problem.advice)}{again}"
+
+
+def _as_options(text: str) -> str:
+    """A text of the server with the options of the command line in place of fields of the request."""
+    return text.replace("`verification: none`", f"`{UNVERIFIED}`")
 
 
 def print_lines(console: Console, *lines: str) -> None:

@@ -21,7 +21,7 @@ from bessemer.contract.listing import CompilationQuery, ModelQuery
 from bessemer.contract.model import ModelPage
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.queue import QUEUES, job_kind
-from bessemer.contract.request import CompilationRequest
+from bessemer.contract.request import CompilationRequest, Verification
 from bessemer.contract.service import WorkerList, missing
 from bessemer.errors import (
     BundleError,
@@ -119,7 +119,9 @@ def require_worker(request: CompilationRequest) -> Flow[None]:
         devices = yield from get_devices()
         lacking = missing(needs, queue, workers.items, platforms_of(devices.items))
     if lacking is not None:
-        raise NoWorkerError(lacking)
+        unverified = request.model_copy(update={"verification": Verification.NONE})
+        can_be_unverified = request.is_verified and missing(unverified.needs, queue, workers.items) is None
+        raise NoWorkerError(lacking, can_be_unverified)
     if request.device is not None:
         yield from _require_device(request.device)
 

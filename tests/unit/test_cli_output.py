@@ -247,6 +247,15 @@ def test_a_missing_worker_is_reported_with_advice() -> None:
     assert "drop --no-wait" in lines[-1]
 
 
+def test_advice_names_the_option_that_compiles_unverified() -> None:
+    lines = list(error_lines(NoWorkerError("a worker with a GPU", can_be_unverified=True)))
+    assert "--option verification=none" in lines[-1] and "--no-wait" not in lines[-1]
+    problem = make_problem(ErrorCode.TARGET_NOT_RUNNABLE, "ask for `verification: none`")
+    lines = list(problem_lines(problem))
+    assert lines[1] == "  ask for `--option verification=none`"
+    assert "`--option verification=none`" in lines[-1] and "verification: none" not in lines[-1]
+
+
 def test_a_waiting_compilation_is_listed_with_its_target() -> None:
     for target, shown in (("host", "host"), ("skylake-avx512", "skylake-avx512")):
         request = CompilationRequest.model_validate({"model": "0" * 64, "target": target})

@@ -132,3 +132,27 @@ def test_a_named_device_that_is_not_live_is_reported_before_anything_is_sent() -
         pytest.raises(NoWorkerError, match=r"'pi-5', which is not live; live devices: pi-4 \(aarch64\)"),
     ):
         client.require_worker(request)
+
+
+@pytest.mark.parametrize(
+    ("target", "can_be_unverified"), [("apple-m1", True), ("cortex-a72", True), ("cuda-sm_90", False)]
+)
+def test_a_target_that_no_worker_runs_may_be_compiled_unverified(
+    target: str, can_be_unverified: bool
+) -> None:
+    """No worker here has the CUDA compilers."""
+    answers: dict[str, Document] = {
+        "/v1/workers": WorkerList(items=(a_worker(),)),
+        "/v1/devices": DeviceList(items=()),
+    }
+    request = CompilationRequest.model_validate({"model": "0" * 64, "target": target})
+
+    def handler(asked: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=answers[asked.url.path].model_dump_json())
+
+    with (
+        Client("http://service", transport=httpx.MockTransport(handler)) as client,
+        pytest.raises(NoWorkerError) as refused,
+    ):
+        client.require_worker(request)
+    assert refused.value.can_be_unverified is can_be_unverified
