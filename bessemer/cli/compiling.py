@@ -147,7 +147,7 @@ def compile_model(
             _print_detached(job, json)
             return
         best = BestBundle(job, output, console) if follow_best and output is not None else None
-        follow(job, console, None if best is None else best.on_event)
+        follow(job, console, None if best is None else best.on_event, output if best is None else None)
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
         _finish(job, console, output, json)

@@ -1,11 +1,13 @@
 """Wait for jobs: show their progress, limit their time in the queue, and cancel them on Ctrl-C."""
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import typer
 from rich.console import Console
@@ -32,7 +34,12 @@ LONGEST_PAUSE_SECONDS = 1.0
 CANCEL, KEEP = "cancel", "keep"
 
 
-def follow(job: Job, console: Console, on_event: Callable[[Event], object] | None = None) -> None:
+def follow(
+    job: Job,
+    console: Console,
+    on_event: Callable[[Event], object] | None = None,
+    output: Path | None = None,
+) -> None:
     """Show a job's stages until it ends. After Ctrl-C, it keeps running unless the user cancels it.
 
     If the user ends only its search, go on until the library with the best schedules so far is there.
@@ -41,13 +48,14 @@ def follow(job: Job, console: Console, on_event: Callable[[Event], object] | Non
         job: the job.
         console: where to show them.
         on_event: called with each event after it is shown.
+        output: the folder that the command would unpack the bundle into, if any.
     """
     try:
         watch(job, console, on_event=on_event)
     except KeyboardInterrupt as interruption:
         keep_best = partial(job.cancel, keep_best=True) if job.document.request.can_keep_best else None
-        if interrupted(job.id, job.cancel, interruption, keep_best):
-            follow(job, console, on_event)
+        if interrupted(job.id, job.cancel, interruption, keep_best, output):
+            follow(job, console, on_event, output)
             return
         raise typer.Exit(interruption_status(interruption)) from None
 
@@ -109,8 +117,16 @@ def interrupted(
     cancel: Callable[[], object],
     interruption: KeyboardInterrupt,
     keep_best: Callable[[], object] | None = None,
+    output: Path | None = None,
 ) -> bool:
     """On a terminal, offer to cancel, or to end only a search; a second Ctrl-C lets the job run.
+
+    Args:
+        name: the job's id.
+        cancel: cancels it.
+        interruption: what ended the wait.
+        keep_best: ends its search and keeps the best so far; None if it cannot.
+        output: the folder that the command would unpack the bundle into, if any.
 
     Returns:
         Whether the job's search ends and its result is still wanted.
@@ -123,8 +139,18 @@ def interrupted(
     if answer == CANCEL:
         ask_to_cancel(name, cancel)
         return False
-    print_lines(errors, f"{name} is still running: `bessemer show --follow {name}`, `bessemer cancel {name}`")
+    print_lines(errors, *_still_running(name, keep_best is not None, output))
     return False
+
+
+def _still_running(name: str, searches: bool, output: Path | None) -> Iterator[str]:
+    """What a user can do with a job that this command no longer follows."""
+    yield f"{name} is still running: `bessemer show --follow {name}`, `bessemer cancel {name}`"
+    if searches:
+        yield f"to end its search and keep the best so far: `bessemer cancel --keep-best {name}`"
+    if output is not None:
+        quoted = shlex.quote(str(output))
+        yield f"{output} was not filled: `bessemer download {name} --output {quoted}` when it has ended"
 
 
 def _wanted(searches: bool) -> str:

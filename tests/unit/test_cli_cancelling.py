@@ -1,5 +1,7 @@
 """Interrupts: what the user is asked, and a cancel that fails."""
 
+from pathlib import Path
+
 import pytest
 
 from bessemer.cli import waiting
@@ -55,6 +57,28 @@ def test_an_interrupt_cancels_or_ends_the_search_or_lets_the_job_run(
     keep = (lambda: did.append("kept")) if searches else None
     assert interrupted("job-1", lambda: did.append("cancelled"), KeyboardInterrupt(), keep) is goes_on
     assert did == done
+
+
+@pytest.mark.parametrize(
+    ("searches", "output", "words"),
+    [
+        (False, None, ["bessemer show --follow job-1", "bessemer cancel job-1"]),
+        (True, None, ["bessemer cancel --keep-best job-1"]),
+        (
+            True,
+            Path("my bundle"),
+            ["my bundle was not filled", "bessemer download job-1 --output 'my bundle'"],
+        ),
+    ],
+)
+def test_a_command_that_lets_the_job_run_says_how_to_go_on(
+    capsys: pytest.CaptureFixture[str], searches: bool, output: Path | None, words: list[str]
+) -> None:
+    keep = (lambda: None) if searches else None
+    assert not interrupted("job-1", lambda: None, TerminatedError(), keep, output)
+    printed = capsys.readouterr().err
+    assert [word for word in words if word not in printed] == []
+    assert ("--keep-best" in printed, "bessemer download" in printed) == (searches, output is not None)
 
 
 def test_a_terminated_command_asks_nothing_and_lets_the_job_run() -> None:
