@@ -38,7 +38,7 @@ from bessemer.contract.ir import IrListing, IrStep
 from bessemer.contract.job import Compilation, CompilationPage, JobState
 from bessemer.contract.model import Model
 from bessemer.contract.names import as_name, shown_labels
-from bessemer.errors import InvalidArgumentError, NotFoundError
+from bessemer.errors import BessemerError, InvalidArgumentError, NotFoundError
 
 Found = TypeVar("Found")
 
@@ -386,7 +386,9 @@ def ir(
             if diff or function or tree:
                 option = "--diff" if diff else "--tree" if tree else "--function"
                 raise InvalidArgumentError(f"{option} needs a step: bessemer ir ID STEP {option}")
-            listing = _read(client, job_id).ir()
+            job = _read(client, job_id)
+            _require_ir(job)
+            listing = job.ir()
             print_result(listing, step_lines(listing), json)
             return
         if tree and function is None:
@@ -396,6 +398,7 @@ def ir(
         if json and not tree:
             raise InvalidArgumentError("--json works only for the list and --tree; remove the step")
         job = _read(client, job_id)
+        _require_ir(job)
         if function is not None:
             if tree:
                 found = job.ir_tree(step, function)
@@ -407,6 +410,24 @@ def ir(
         if not text:
             print_lines(errors, why_empty(job.ir().named(step)[0], diff))
         _print_module(text)
+
+
+def _require_ir(job: Job) -> None:
+    """Check that a compilation takes snapshots. Raises ``BessemerError``."""
+    if not job.document.request.inspect.ir:
+        advice = "→ Compile again with `--option inspect.ir=true`."
+        raise BessemerError(f"compilation {job.id} kept no IR\n{advice}")
+
+
+def _require_code(job: Job) -> None:
+    """Check that a compilation keeps the functions of its library. Raises ``BessemerError``."""
+    inspect = job.document.request.inspect
+    if not (inspect.ir or inspect.assembly):
+        advice = (
+            "→ Compile again with `--option inspect.assembly=true`, which keeps LLVM IR and assembly, or "
+            "with `--option inspect.ir=true`, which keeps only the list."
+        )
+        raise BessemerError(f"compilation {job.id} kept no code\n{advice}")
 
 
 def code(
@@ -425,6 +446,7 @@ def code(
     """
     with connected(url) as client:
         job = _read(client, job_id)
+        _require_code(job)
         if function is None:
             if llvm:
                 raise InvalidArgumentError("--llvm needs a function: bessemer code ID FUNCTION --llvm")

@@ -450,9 +450,10 @@ def test_a_job_without_snapshots_names_the_option_that_keeps_them(
 ) -> None:
     job = client.submit(model, inputs={"x": (1, 784)})
     fake_worker.fail(job.id)
-    ran = bessemer(server, "ir", job.id)
-    assert ran.returncode == 1
-    assert "inspect.ir" in ran.stderr
+    for command, option in (("ir", "inspect.ir"), ("code", "inspect.assembly")):
+        ran = bessemer(server, command, job.id)
+        assert ran.returncode == 1
+        assert f"→ Compile again with `--option {option}=true`" in ran.stderr
 
 
 def test_jobs_are_named_and_their_ids_may_be_shortened(
