@@ -345,8 +345,8 @@ def _resolve(key: str, known: Mapping[str, FieldInfo]) -> str:
         raise InvalidArgumentError(f"--option {key} could be any of {', '.join(matches)}")
     words = {path.rpartition(".")[2]: path for path in known} | {path: path for path in known}
     near = difflib.get_close_matches(key, words, n=1, cutoff=0.5)
-    hint = f"; did you mean '{words[near[0]]}'?" if near else "."
-    raise InvalidArgumentError(f"unknown option '{key}'{hint} Known: {', '.join(known)}")
+    hint = f"; did you mean '{words[near[0]]}'?" if near else f". Known: {', '.join(known)}"
+    raise InvalidArgumentError(f"unknown option '{key}'{hint}")
 
 
 def _read_value(path: str, text: str) -> Any:

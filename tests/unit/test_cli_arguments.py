@@ -91,6 +91,12 @@ def test_an_unknown_field_is_refused_with_the_known_ones(target: str | None, opt
         request(target, option)
 
 
+def test_a_suggestion_replaces_the_list_of_options() -> None:
+    with pytest.raises(InvalidArgumentError) as refused:
+        request(None, "tune.trails=16")
+    assert str(refused.value) == "unknown option 'tune.trails'; did you mean 'tune.trials'?"
+
+
 def test_an_option_is_given_once() -> None:
     with pytest.raises(InvalidArgumentError, match="twice"):
         request(None, "trials=1", "tune.trials=2")
