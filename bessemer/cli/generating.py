@@ -19,6 +19,9 @@ from bessemer.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from bessemer.bundle.run import Entry, Model, Session, Spec
 
+MAX_TOKEN_DIGITS = 20
+"""As many as the largest number of 64 bits has."""
+
 _MARK = 12345
 
 
@@ -90,6 +93,9 @@ def read_tokens(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(part.strip().isdecimal() for part in parts):
         raise InvalidArgumentError(f"--tokens {text} is not a list of token numbers such as 1,2,3")
+    longest = max(len(part.strip()) for part in parts)
+    if longest > MAX_TOKEN_DIGITS:
+        raise InvalidArgumentError(f"--tokens has a number of {longest} digits, which is no token's number")
     return tuple(map(int, parts))
 
 

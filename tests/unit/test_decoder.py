@@ -6,9 +6,10 @@ import pytest
 from tensor_samples import tensor
 
 from bessemer.bundle.run import Entry, Model
-from bessemer.cli.generating import token_entries
+from bessemer.cli.generating import read_tokens, token_entries
 from bessemer.contract.decoder import decoder_tokens, tokens_taken
 from bessemer.contract.tensor import TensorSpec
+from bessemer.errors import InvalidArgumentError
 
 TOKEN, POSITION = tensor("input_ids=1x1:int64"), tensor("cache_position=1:int64")
 PIECE, POSITIONS = tensor("input_ids=1x16:int64"), tensor("cache_position=16:int64")
@@ -56,3 +57,13 @@ def test_the_seed_of_a_decoder_is_neither_token_nor_position(
     specs = [spec.model_dump(mode="json") for spec in inputs]
     entry = Entry(tmp_path, {"inputs": specs, "outputs": [], "seed": "seed"}, list)
     assert token_entries(Model(tmp_path, {}, [entry], 1)) == {1: entry}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("1,x", "not a list of token numbers"), ("1," + "9" * 5000, "a number of 5000 digits")],
+)
+def test_a_prompt_is_a_list_of_token_numbers(text: str, words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        read_tokens(text)
+    assert read_tokens("1, 2,18446744073709551615") == (1, 2, 2**64 - 1)
