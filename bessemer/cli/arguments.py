@@ -18,6 +18,7 @@ from typer.core import TyperCommand
 from bessemer.client.inputs import validated, validation_message
 from bessemer.client.ir_modules import NOTHING, Beside
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
+from bessemer.contract.names import did_you_mean
 from bessemer.contract.request import CompilationRequest, Submission
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import HOST, Target
@@ -279,9 +280,28 @@ def read_draft(
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
     given = dict(_read_schedule(text) for text in schedules or ())
     targets = validated(Submission, {**_PLACEHOLDER, **fields, "target": several}).targets if several else ()
+    _require_ranges(inputs or (), fields.get("inputs", ()), ranges)
     return Draft(
         _checked(fields), ranges, files, beside, tuple(map(Path, extensions or ())), given, targets=targets
     )
+
+
+def _require_ranges(
+    texts: Sequence[str], specs: Sequence[InputSpec], ranges: Mapping[str, DimensionRange]
+) -> None:
+    """Check that each size that an --input names has a --dimension. Raises ``InvalidArgumentError``."""
+    used = {name for spec in specs for name in spec.named_axes.values()}
+    unused = [name for name in ranges if name not in used]
+    for text, spec in zip(texts, specs, strict=True):
+        for name in spec.named_axes.values():
+            if name in ranges:
+                continue
+            idle = f"; no --input names '{unused[0]}'" if unused else ""
+            hint = did_you_mean(name, unused or ranges)
+            raise InvalidArgumentError(
+                f"--input {text} names '{name}', which has no range{idle}{hint}\n"
+                f"→ Add `--dimension {name}=1..64`, with the sizes that you need."
+            )
 
 
 def _read_schedule(text: str) -> tuple[str, str]:

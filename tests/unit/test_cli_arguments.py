@@ -199,7 +199,9 @@ def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
     ("dimensions", "message"),
     [
         ((), "names 'batch', which has no range"),
+        ((), "\n→ Add `--dimension batch=1..64`"),
         (("bacth=1..64",), "did you mean 'bacth'"),
+        (("rows=1..64",), "no range; no --input names 'rows'"),
         (("batch=1..64", "length=1..2"), "no shape in `inputs` names 'length'"),
         (("batch=64",), "not of the form"),
         (("batch=64..2",), "must be greater than `minimum`"),
