@@ -41,6 +41,7 @@ from bessemer.cli.output import (
     aligned,
     connected,
     errors,
+    failure_status,
     print_json,
     print_lines,
     problem_lines,
@@ -217,7 +218,7 @@ def _finish(job: Job, console: Console, output: Path | None, json: bool) -> None
     if output is not None and job.state is JobState.SUCCEEDED:
         print_lines(console, f"bundle      {output}")
     if job.state is not JobState.SUCCEEDED:
-        raise typer.Exit(ExitStatus.FAILED)
+        raise typer.Exit(failure_status(job.document.problem))
     if preflight:
         show_preflight(job.report(), quiet=json)
 
@@ -268,7 +269,7 @@ def _finish_check(job: Job, json: bool, explain: bool) -> None:
             print_json(job.document)
         if job.document.problem:
             show_lines(errors, problem_lines(job.document.problem))
-        raise typer.Exit(ExitStatus.FAILED)
+        raise typer.Exit(failure_status(job.document.problem))
     report = job.report()
     if json:
         print_json(report)

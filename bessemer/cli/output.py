@@ -15,13 +15,14 @@ from rich.console import Console
 from rich.text import Text
 
 from bessemer.client import Client
-from bessemer.contract.problem import ErrorCode, Problem
+from bessemer.contract.problem import REQUEST_DEFECTS, Problem
 from bessemer.errors import (
     AnswerInvalidError,
     BessemerError,
     InvalidArgumentError,
     NoWorkerError,
     ProblemError,
+    RequestRefusedError,
     UnreachableError,
 )
 
@@ -63,8 +64,18 @@ def exit_status(error: BessemerError) -> ExitStatus:
     """The exit status for an error."""
     if isinstance(error, UnreachableError):
         return ExitStatus.UNREACHABLE
-    refused = isinstance(error, ProblemError) and error.problem.code is ErrorCode.REQUEST_INVALID
-    return ExitStatus.USAGE if refused or isinstance(error, InvalidArgumentError) else ExitStatus.FAILED
+    if isinstance(error, RequestRefusedError):
+        return failure_status(error.problem)
+    return ExitStatus.USAGE if isinstance(error, InvalidArgumentError) else ExitStatus.FAILED
+
+
+def failure_status(problem: Problem | None) -> ExitStatus:
+    """The exit status for a refused request or a failed compilation.
+
+    It is the same whether the service finds a defect of the request at once or when a worker runs it.
+    """
+    is_invalid = problem is not None and problem.code in REQUEST_DEFECTS
+    return ExitStatus.USAGE if is_invalid else ExitStatus.FAILED
 
 
 def interruption_status(error: KeyboardInterrupt) -> ExitStatus:

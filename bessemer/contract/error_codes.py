@@ -107,5 +107,22 @@ class ErrorCode(GrowingEnum):
     CANCELLED = "cancelled"
 
 
+REQUEST_DEFECTS = frozenset(
+    {
+        ErrorCode.REQUEST_INVALID,
+        ErrorCode.TARGET_UNSUPPORTED,
+        ErrorCode.INPUTS_MISSING,
+        ErrorCode.INPUTS_MISMATCH,
+        ErrorCode.CONSTANTS_MISSING,
+        ErrorCode.METHOD_MISSING,
+        ErrorCode.KERNEL_UNKNOWN,
+        ErrorCode.SPACE_UNKNOWN,
+        ErrorCode.FUNCTION_UNKNOWN,
+        ErrorCode.STRATEGY_UNKNOWN,
+        ErrorCode.REWRITE_UNKNOWN,
+    }
+)
+"""Defects of the request. The service finds some at submission, and others when the compilation runs."""
+
 MODEL_DEFECTS = frozenset(code for code in ErrorCode if code.value.startswith("model-"))
 """Defects of the model itself, which another inspection would find again."""

@@ -3,12 +3,13 @@
 from pydantic import Field
 
 from bessemer.contract.base import Document, Readable
-from bessemer.contract.error_codes import MODEL_DEFECTS, ErrorCode
+from bessemer.contract.error_codes import MODEL_DEFECTS, REQUEST_DEFECTS, ErrorCode
 from bessemer.contract.error_texts import ERRORS, ErrorText
 
 __all__ = [
     "ERRORS",
     "MODEL_DEFECTS",
+    "REQUEST_DEFECTS",
     "ErrorCode",
     "ErrorText",
     "FieldError",

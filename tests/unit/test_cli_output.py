@@ -111,6 +111,8 @@ def test_the_package_imports_the_client_only_when_it_is_used() -> None:
         (UnreachableError("x"), ExitStatus.UNREACHABLE),
         (InvalidArgumentError("x"), ExitStatus.USAGE),
         (problem_error(make_problem(ErrorCode.REQUEST_INVALID, "x")), ExitStatus.USAGE),
+        (problem_error(make_problem(ErrorCode.INPUTS_MISMATCH, "x")), ExitStatus.USAGE),
+        (problem_error(make_problem(ErrorCode.MODEL_DAMAGED, "x")), ExitStatus.FAILED),
         (problem_error(make_problem(ErrorCode.NOT_FOUND, "x")), ExitStatus.FAILED),
         (problem_error(make_problem(ErrorCode.UNAVAILABLE, "x")), ExitStatus.FAILED),
         (BundleError("x"), ExitStatus.FAILED),
