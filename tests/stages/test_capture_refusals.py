@@ -20,6 +20,16 @@ from worker.compiler.frontend.load import inspect_model
 from worker.errors import JobError
 
 
+class Indexing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.ones(10, 4))
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        rows: torch.Tensor = self.table[input]  # type: ignore[index]
+        return rows
+
+
 class Nested(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -135,6 +145,13 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
     assert error.code is ErrorCode.MODEL_RAISED
     assert error.places[0].module_path == "inner.1"
     assert "cannot be multiplied" in error.detail
+
+
+@pytest.mark.parametrize("module", [nn.Embedding(10, 4), Indexing()], ids=["embedding", "index"])
+def test_indices_without_a_dtype_are_explained(tmp_path: Path, module: nn.Module) -> None:
+    error = refusal(fx(module, tmp_path / "model"), "input=4x6")
+    assert error.code is ErrorCode.MODEL_RAISED
+    assert "an input without a dtype is float32: name another, as in `ids=4x6:int64`" in error.detail
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,13 @@ _DEVICE_HINT = (
     "the model uses a CUDA device, which this worker does not have; move the model and its inputs to the CPU "
     "(`.cpu()`) before you export or trace it: "
 )
+_NOT_INTEGERS = (
+    "scalar types: Long, Int; but got",
+    "tensors used as indices must be",
+    "Expected dtype int64 for index",
+    "Expected dtype int32/int64 for index",
+)
+_DTYPE_HINT = "; an input without a dtype is float32: name another, as in `ids=4x6:int64`"
 _TORCHAO = "torchao"
 RAISED = re.compile(r"^[\w.]*(?:Error|Exception): .+", re.M)
 
@@ -41,7 +48,7 @@ def model_raised(error: Exception, model: object, inputs: tuple[torch.Tensor, ..
         f"in module '{place.module_path}'" if place.module_path else "",
         f"at {place.file}:{place.line}" if place.file else "",
     ]
-    detail = ", ".join([f"{device_hint(text)}{message}", *filter(None, where)])
+    detail = ", ".join([f"{device_hint(text)}{message}", *filter(None, where)]) + _dtype_hint(text)
     code = ErrorCode.LIMIT_MEMORY if ran_out_of_memory(error) else ErrorCode.MODEL_RAISED
     return JobError(code, detail, (place,) if any(where) else ())
 
@@ -85,6 +92,11 @@ def node_place(node: fx.Node) -> SourcePlace:
 def device_hint(message: str) -> str:
     """A hint for messages of torch about a missing CUDA device; empty for other messages."""
     return _DEVICE_HINT if any(sign in message for sign in _NO_DEVICE) else ""
+
+
+def _dtype_hint(message: str) -> str:
+    """A hint for messages of torch about indices that are not integers; empty for other messages."""
+    return _DTYPE_HINT if any(sign in message for sign in _NOT_INTEGERS) else ""
 
 
 def package_hint(error: Exception) -> str:
