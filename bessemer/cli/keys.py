@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from pydantic import ValidationError
 
-from bessemer.cli.output import JsonOption, print_json, print_result, reporting, table
+from bessemer.cli.output import JsonOption, errors, print_json, print_lines, print_result, reporting, table
 from bessemer.client.inputs import validation_message
 from bessemer.contract.access import DEFAULT_TENANT, Scope
 from bessemer.contract.base import now
@@ -58,7 +59,7 @@ def create(
     """Create a key, and print it. It is never shown again."""
     with reporting():
         request = _request(tenant, scope, name, expires_days)
-        with _database(data) as (stored, audit):
+        with _database(data, says_new=True) as (stored, audit):
             created = stored.create(request)
             _record(audit, "create", created)
         _show(created, json)
@@ -95,7 +96,9 @@ def rotate(key: KeyArgument, data: DataOption = None, json: JsonOption = False) 
 
 
 @contextmanager
-def _database(data: Path | None, must_exist: bool = False) -> Iterator[tuple["Keys", "Audit"]]:
+def _database(
+    data: Path | None, must_exist: bool = False, says_new: bool = False
+) -> Iterator[tuple["Keys", "Audit"]]:
     try:
         from bessemer.store.database import Database
         from bessemer.store.errors import StoreError
@@ -114,6 +117,13 @@ def _database(data: Path | None, must_exist: bool = False) -> Iterator[tuple["Ke
     file = settings.database.database
     if must_exist and settings.database.get_backend_name() == "sqlite" and not Path(file or "").exists():
         raise InvalidArgumentError(f"{file} not found: name the directory of `bessemer serve` with --data")
+    is_new = settings.database.get_backend_name() == "sqlite" and not Path(file or "").exists()
+    if is_new and says_new:
+        print_lines(
+            errors,
+            f"note: {settings.folder} has no database yet: the key is valid only for a service "
+            f"on this folder, such as `bessemer serve --data {shlex.quote(str(settings.folder))}`",
+        )
     keep_private(settings.folder)
     try:
         database = Database(settings.database)

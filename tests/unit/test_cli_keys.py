@@ -21,3 +21,11 @@ def test_a_refused_key_is_explained_in_one_line(case: str, tmp_path: Path) -> No
     result = CliRunner().invoke(application, ["keys", "create", *arguments, "--data", str(tmp_path / "data")])
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert reason in result.stderr
+
+
+def test_a_key_of_a_new_folder_comes_with_a_note(tmp_path: Path) -> None:
+    for says in (True, False):
+        ran = CliRunner().invoke(application, ["keys", "create", "--data", str(tmp_path / "new")])
+        assert ran.exit_code == 0
+        assert ran.stdout.startswith("bsm_") and ran.stdout.count("\n") == 1
+        assert (f"bessemer serve --data {tmp_path / 'new'}" in ran.stderr) == says
