@@ -102,7 +102,9 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.MODEL_TOO_LARGE: ErrorText(
         413, "The model is larger than this server accepts", "Ask the operator to raise the limit."
     ),
-    ErrorCode.MODEL_EMPTY: ErrorText(422, "The upload is empty", "Send the model file as the request body."),
+    ErrorCode.MODEL_EMPTY: ErrorText(
+        422, "The upload is empty", "Save the model again, and upload the file that has its bytes."
+    ),
     ErrorCode.UPLOAD_INCOMPLETE: ErrorText(
         400, "The upload ended early", "Upload the model again; the server kept nothing.", True
     ),

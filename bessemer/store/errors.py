@@ -103,7 +103,7 @@ class EmptyUploadError(StoreError):
     """An upload is empty."""
 
     def __init__(self) -> None:
-        super().__init__("the upload is empty")
+        super().__init__("The file, or the body of the request, has 0 bytes.")
 
 
 class UploadStalledError(StoreError):

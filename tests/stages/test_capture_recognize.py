@@ -91,14 +91,14 @@ def npz() -> bytes:
         (lambda: saved(torch.ones(3)), "a single tensor"),
         (lambda: saved(torch.nn.Linear(2, 2)), "a pickled object of torch.nn.modules.linear.Linear"),
         (lambda: pickle.dumps({"a": 1}), "a plain pickle of dict"),
-        (lambda: np.random.default_rng(0).bytes(5000), "of an unknown format"),
+        (lambda: np.random.default_rng(0).bytes(5000), "neither a zip archive"),
         (lambda: b"\x08\x09\x12\x07pytorch\x1a\x052.1.0:\x10", "an ONNX file"),
         (lambda: (80).to_bytes(8, "little") + b'{"a":{"dtype":"F32"', "a safetensors file"),
         (lambda: b"\x89HDF\r\n\x1a\n" + bytes(100), "an HDF5 file"),
         (lambda: b"GGUF" + bytes(100), "a GGUF file"),
         (npz, "a NumPy archive"),
         (lambda: b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
-        (lambda: b"", "of an unknown format"),
+        (lambda: b"", "the file is empty"),
     ],
 )
 def test_other_file_formats_are_refused_by_name(

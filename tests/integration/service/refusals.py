@@ -116,7 +116,7 @@ SIGNATURE = "Take and return tensors"
 
 REFUSALS: dict[str, Refusal] = {
     # the upload
-    "nothing": Refusal(bytes, ErrorCode.MODEL_EMPTY, ("Send the model file",)),
+    "nothing": Refusal(bytes, ErrorCode.MODEL_EMPTY, ("has 0 bytes", "Save the model again")),
     "another digest": Refusal(doubled, ErrorCode.DIGEST_MISMATCH, ("Hash the file again",), digest="0" * 64),
     "too large": Refusal(
         bytes,

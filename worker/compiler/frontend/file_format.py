@@ -21,6 +21,8 @@ WEIGHTS_ONLY = (
     "`torch.export.export`, and save the program with `torch.export.save`"
 )
 
+NOTHING_KNOWN = "neither a zip archive, nor a pickled object, nor a Python file, nor the JSON of an IRModule"
+
 # offset, bytes, description of the file
 MAGICS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as of Keras; only PyTorch models are supported"),
@@ -123,7 +125,7 @@ def _describe(head: bytes) -> str:
             "a Python file that does not import TVM, so it has no IRModule; to compile a model that one of "
             "its functions returns, name the function: `bessemer compile net.py:FUNCTION`"
         )
-    return "of an unknown format"
+    return NOTHING_KNOWN if head else "empty"
 
 
 def _not_recognized(what: str) -> JobError:
