@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from bessemer.contract.error_words import in_words
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.records import (
     ANY_COMPILER,
@@ -217,7 +218,7 @@ def _record(line: Any, number: int, functions: Sequence[_Function]) -> ImportedT
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise InvalidDatabaseError("records", number, f"{place}: {first['msg']}") from error
+        raise InvalidDatabaseError("records", number, f"{place}: {in_words(first)}") from error
     except ValueError as error:
         raise InvalidDatabaseError("records", number, str(error)) from error
 

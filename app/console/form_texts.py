@@ -17,8 +17,9 @@ from pydantic import ValidationError
 
 from app.console.option_forms import Kind, OptionField, OptionGroup
 from app.console.words import clip
-from app.http.validation import MAX_ERRORS, clean, errors_of, suggestion
+from app.http.validation import MAX_ERRORS, clean, errors_of
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
+from bessemer.contract.error_words import suggestion
 from bessemer.contract.problem import FieldError
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 

@@ -33,6 +33,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from app.identity.caller import Caller
 from bessemer.contract.access import Scope, Tenant
 from bessemer.contract.base import Document
+from bessemer.contract.error_words import in_words
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures that need a private key: with `none` or HMAC, anyone could sign."""
@@ -134,7 +135,7 @@ def read_policy(path: Path) -> Policy:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise PolicyError(f"{path}: {where}: {first['msg']}") from error
+        raise PolicyError(f"{path}: {where}: {in_words(first)}") from error
     except (OSError, ValueError) as error:
         raise PolicyError(f"{path}: {error}") from error
 

@@ -40,6 +40,7 @@ from bessemer.cli.output import (
 from bessemer.cli.waiting import NotTakenError, QueueLimit, ask_to_cancel, cancel_on_interrupt, watch
 from bessemer.client import Client, Job
 from bessemer.client.ir_modules import Beside
+from bessemer.contract.error_words import in_words
 from bessemer.contract.job import JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.report import Report
@@ -362,7 +363,7 @@ def _read_report(path: Path | None) -> Base:
     try:
         return Base(Report.read_json(path.read_bytes()), None, ())
     except ValidationError as error:
-        reason = f"{path} is not a report of this release ({error.errors()[0]['msg']})"
+        reason = f"{path} is not a report of this release ({in_words(error.errors()[0])})"
         return Base(None, None, (f"{reason}: nothing was compared",), is_unreadable=True)
 
 

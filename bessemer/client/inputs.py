@@ -12,6 +12,7 @@ from bessemer.client.containers import inputs_in, is_array
 from bessemer.contract.base import Document
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.error_codes import ErrorCode
+from bessemer.contract.error_words import in_words
 from bessemer.contract.request import TARGET_FORMS
 from bessemer.contract.target_names import UNSUPPORTED
 from bessemer.contract.tensor import InputSpec, parse_input_spec
@@ -104,15 +105,14 @@ def validated(kind: type[D], fields: object) -> D:
 
 def validation_message(error: ValidationError) -> str:
     """The errors of all fields in one line."""
-    text = "; ".join(_field_message(entry["loc"], entry["msg"]) for entry in error.errors())
+    text = "; ".join(_field_message(entry["loc"], in_words(entry)) for entry in error.errors())
     is_unsupported = any(entry["type"] == UNSUPPORTED for entry in error.errors())
     return f"{text} [{ErrorCode.TARGET_UNSUPPORTED}]" if is_unsupported else text
 
 
 def _field_message(place: tuple[int | str, ...], message: str) -> str:
-    text = message.removeprefix("Value error, ")
     shown = ".".join(str(part) for part in place if part not in TARGET_FORMS)
-    return f"{shown}: {text}" if place else text
+    return f"{shown}: {message}" if place else message
 
 
 def _unnamed(index: int, value: InputValue, names: Sequence[str]) -> Iterator[InputSpec]:

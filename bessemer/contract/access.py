@@ -8,7 +8,8 @@ from pydantic import StringConstraints
 DEFAULT_TENANT = "default"
 """The tenant of every caller while the service asks for no keys."""
 
-Tenant = Annotated[str, StringConstraints(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")]
+TENANT_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
+Tenant = Annotated[str, StringConstraints(pattern=TENANT_PATTERN)]
 """The name of a tenant: 1 to 63 lower-case letters, digits and inner hyphens."""
 
 

@@ -17,6 +17,9 @@ _UNSAFE_IN_FILES = re.compile(r'[/\\:*?"<>|\s%]+')
 
 MAX_LABELS = 32
 
+PLAIN_NAME_PATTERN = r"^[a-z][a-z0-9_]*$"
+DOTTED_NAME_PATTERN = r"^[a-z][a-z0-9_.-]*$"
+IDENTIFIER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 LABEL_KEY = r"[a-z0-9](?:[a-z0-9._/-]{0,61}[a-z0-9])?"
 LABEL_VALUE = r"[ -~]{0,128}"
 LabelKey = Annotated[str, StringConstraints(pattern=f"^{LABEL_KEY}$")]

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
+from bessemer.contract.names import DOTTED_NAME_PATTERN, IDENTIFIER_PATTERN
 from bessemer.contract.tensor import DType, TensorName
 
 
@@ -158,7 +159,7 @@ class Float32Products(GrowingEnum):
     TF32 = "tf32"
 
 
-RewriteName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
+RewriteName = Annotated[str, Field(pattern=DOTTED_NAME_PATTERN, max_length=64)]
 MAX_TRIALS = 100_000
 MAX_REWRITES = 64
 MAX_RECORDS = 3
@@ -204,9 +205,8 @@ class OptimizeOptions(Document):
 FunctionPattern = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 SpaceName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 StrategyName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-ScheduleSource = Annotated[
-    str, StringConstraints(pattern=r"^[^:]+(:[A-Za-z_][A-Za-z0-9_]*)?$", max_length=300)
-]
+SCHEDULE_PATTERN = r"^[^:]+(:[A-Za-z_][A-Za-z0-9_]*)?$"
+ScheduleSource = Annotated[str, StringConstraints(pattern=SCHEDULE_PATTERN, max_length=300)]
 """A file by its digest or name, and the function in it: ``my_schedule.py``, ``my_schedule.py:tile``."""
 
 EVOLUTIONARY, REPLAY_TRACE, REPLAY_FUNC = "evolutionary", "replay-trace", "replay-func"
@@ -435,7 +435,7 @@ class TuneOptions(Document):
         return self
 
 
-ReferenceName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+ReferenceName = Annotated[str, Field(pattern=IDENTIFIER_PATTERN, max_length=128)]
 ARRAYS, LOWERING = "arrays", "lowering"
 """References that are not functions."""
 

@@ -21,7 +21,16 @@ from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.capability import Needs, needs_of
 from bessemer.contract.dynamic import MAX_DIMENSIONS, DimensionRange, check_names
 from bessemer.contract.extension import MAX_EXTENSIONS
-from bessemer.contract.names import MAX_LABELS, DeviceName, LabelKey, LabelValue, Name
+from bessemer.contract.names import (
+    DOTTED_NAME_PATTERN,
+    IDENTIFIER_PATTERN,
+    MAX_LABELS,
+    PLAIN_NAME_PATTERN,
+    DeviceName,
+    LabelKey,
+    LabelValue,
+    Name,
+)
 from bessemer.contract.options import (
     BenchmarkOptions,
     Float32Products,
@@ -68,8 +77,8 @@ MAX_TARGETS = 16
 MAIN_ENTRY = "main"
 """The name of the entry point if the request names none."""
 
-EntryName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
-Method = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+EntryName = Annotated[str, Field(pattern=PLAIN_NAME_PATTERN, max_length=64)]
+Method = Annotated[str, Field(pattern=IDENTIFIER_PATTERN, max_length=128)]
 
 ConstantText = Annotated[str, Field(strict=True, max_length=1024)]
 
@@ -87,8 +96,9 @@ def _storable(value: object) -> object:
 Constant = Annotated[StrictBool | StrictInt | StrictFloat | ConstantText | None, BeforeValidator(_storable)]
 """The value of an argument that is not a tensor."""
 
-KernelKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*(\[[0-9x?,a-z]+\])?$", max_length=128)]
-KernelName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_.-]*$", max_length=64)]
+KERNEL_KEY_PATTERN = r"^[a-z][a-z0-9_]*(\[[0-9x?,a-z]+\])?$"
+KernelKey = Annotated[str, Field(pattern=KERNEL_KEY_PATTERN, max_length=128)]
+KernelName = Annotated[str, Field(pattern=DOTTED_NAME_PATTERN, max_length=64)]
 
 
 def _distinct_names(inputs: tuple[InputSpec, ...]) -> tuple[InputSpec, ...]:

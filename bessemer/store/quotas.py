@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from bessemer.contract.access import Tenant
 from bessemer.contract.base import Document
+from bessemer.contract.error_words import in_words
 from bessemer.contract.usage import Quota
 from bessemer.store.settings import StoreSettings
 
@@ -62,8 +63,7 @@ def read_quotas(settings: StoreSettings) -> Quotas:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "[key]")
-        why = "unknown field" if first["type"] == "extra_forbidden" else first["msg"]
-        raise QuotaFileError(f"BESSEMER_QUOTAS: {path}: {where}: {why}") from error
+        raise QuotaFileError(f"BESSEMER_QUOTAS: {path}: {where}: {in_words(first)}") from error
     except (OSError, ValueError) as error:
         raise QuotaFileError(f"BESSEMER_QUOTAS: {path}: {error}") from error
     changed = {

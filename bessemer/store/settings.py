@@ -11,6 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
+from bessemer.contract.error_words import in_words
 from bessemer.contract.request import MAX_PRIORITY
 from bessemer.contract.usage import MAX_RECORD_BYTES, HighestPriority, Limit, PositiveLimit
 
@@ -168,7 +169,7 @@ def read_settings(kind: type[Settings]) -> Settings:
         prefix = kind.model_config["env_prefix"]
         for wrong in error.errors():
             variable = f"{prefix}{'_'.join(map(str, wrong['loc'])).upper()}: " if wrong["loc"] else ""
-            sys.stderr.write(f"{variable}{wrong['msg']}\n")
+            sys.stderr.write(f"{variable}{in_words(wrong)}\n")
         sys.exit(USAGE_ERROR)
 
 

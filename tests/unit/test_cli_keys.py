@@ -10,7 +10,7 @@ from bessemer.cli.application import application
 REFUSED = {
     "a tenant's name": (["--tenant", "Vision"], "'Vision' is not a tenant's name"),
     "a blank name": (["--name", " "], "name: a name must have only printable characters"),
-    "too many days": (["--expires-days", "5000"], "expires_days: Input should be less than or equal to 3650"),
+    "too many days": (["--expires-days", "5000"], "expires_days: expected at most 3650"),
     "a name that mentions tenants": (["--name", "tenant\n"], "name: a name must have only printable"),
 }
 

@@ -1,0 +1,120 @@
+"""Pydantic's validation errors in words for users, the same in the service and in the client."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bessemer.contract.access import TENANT_PATTERN
+from bessemer.contract.base import DIGEST_PATTERN, DIGEST_PREFIX_PATTERN, MIN_PREFIX
+from bessemer.contract.names import (
+    DOTTED_NAME_PATTERN,
+    IDENTIFIER_PATTERN,
+    LABEL_KEY,
+    LABEL_VALUE,
+    PLAIN_NAME_PATTERN,
+    did_you_mean,
+)
+from bessemer.contract.options import SCHEDULE_PATTERN
+from bessemer.contract.request import KERNEL_KEY_PATTERN
+from bessemer.contract.target import FEATURE_PATTERN, WORD_PATTERN
+from bessemer.contract.tensor import DIMENSION_NAME_PATTERN, TENSOR_NAME_PATTERN
+
+WORD_IN_WORDS = "letters, digits, '.', '_' and '-' that begins with a letter or a digit, of 64 at most"
+LABEL_KEY_IN_WORDS = "lower-case letters and digits with '._/-' inside, of 63 characters at most"
+LABEL_VALUE_IN_WORDS = "printable ASCII characters, 128 at most"
+
+TEXT_FORMS = {
+    DIGEST_PATTERN: "a SHA-256: 64 lower-case hexadecimal digits",
+    DIGEST_PREFIX_PATTERN: f"a SHA-256, or its first {MIN_PREFIX} or more lower-case hexadecimal digits",
+    TENSOR_NAME_PATTERN: "a name of ASCII letters, digits, '_' and '.' that begins with a "
+    "letter or '_', of 128 characters at most",
+    DIMENSION_NAME_PATTERN: "a dimension's name: up to 64 letters, digits and '_', not starting with a digit",
+    f"^{LABEL_KEY}$": f"a key of {LABEL_KEY_IN_WORDS}",
+    f"^{LABEL_VALUE}$": LABEL_VALUE_IN_WORDS,
+    f"^{LABEL_KEY}(?:={LABEL_VALUE})?$": f"`key` or `key=value`: a key of {LABEL_KEY_IN_WORDS}; "
+    f"{LABEL_VALUE_IN_WORDS}",
+    WORD_PATTERN: f"a name of {WORD_IN_WORDS}",
+    TENANT_PATTERN: "a tenant's name: 1 to 63 lower-case letters, digits and inner hyphens",
+    PLAIN_NAME_PATTERN: "a name of lower-case letters, digits and '_' that begins with a letter",
+    IDENTIFIER_PATTERN: "a name of letters, digits and '_' that does not begin with a digit",
+    KERNEL_KEY_PATTERN: "an operator, perhaps with shapes, such as `linear` or `linear[1x8,8x4]`",
+    DOTTED_NAME_PATTERN: "a name of lower-case letters, digits, '_', '.' and '-' that begins with a letter",
+    SCHEDULE_PATTERN: "a file, perhaps with a function, such as `my_schedule.py:tile`",
+    FEATURE_PATTERN: f"'+' or '-' and a name of {WORD_IN_WORDS}",
+}
+"""Descriptions of the contract's patterns."""
+
+TYPES_IN_WORDS = {
+    "dict_type": "expected names with values",
+    "model_type": "expected names with values",
+    "tuple_type": "expected a list",
+    "list_type": "expected a list",
+    "int_type": "expected a whole number",
+    "int_parsing": "expected a whole number",
+    "int_parsing_size": "expected a whole number of fewer digits",
+    "int_from_float": "expected a whole number",
+    "float_type": "expected a number",
+    "float_parsing": "expected a number",
+    "finite_number": "expected a finite number",
+    "bool_type": "expected true or false",
+    "bool_parsing": "expected true or false",
+    "string_type": "expected a string",
+    "missing": "required",
+    "extra_forbidden": "unknown field",
+    "string_unicode": "expected Unicode text without lone surrogates",
+    "timezone_aware": "expected a time with a time zone, such as 2026-11-01T00:00:00Z",
+    "datetime_from_date_parsing": "expected an RFC 3339 time, such as 2026-11-01T00:00:00Z; "
+    "in a URL, write `+` as %2B",
+}
+"""Our messages for kinds of errors."""
+
+LIMITS_IN_WORDS = {
+    "greater_than_equal": "expected at least {ge}",
+    "greater_than": "expected more than {gt}",
+    "less_than_equal": "expected at most {le}",
+    "less_than": "expected less than {lt}",
+    "string_too_short": "expected at least {min_length} characters",
+    "string_too_long": "expected at most {max_length} characters",
+}
+"""The same for kinds of errors that name a limit."""
+
+MAX_NAME_LENGTH = 128
+_QUOTED = re.compile(r"'([^']+)'")
+_EXPECTED = "Input should be "
+
+
+def in_words(detail: Mapping[str, Any]) -> str:
+    """An error without its place: what was expected, with the nearest valid value if there is one.
+
+    Args:
+        detail: an entry of ``ValidationError.errors()``.
+    """
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind in TYPES_IN_WORDS:
+        return TYPES_IN_WORDS[kind]
+    if kind in LIMITS_IN_WORDS:
+        return LIMITS_IN_WORDS[kind].format_map(context)
+    if kind == "too_long" and "actual_length" in context:
+        return f"expected {_entries(context['max_length'])} at most"
+    if kind == "too_short" and "min_length" in context:
+        return f"expected {_entries(context['min_length'])} at least"
+    if kind == "json_invalid":
+        return f"not JSON: {context.get('error', 'cannot be read')}"
+    if kind == "string_pattern_mismatch":
+        pattern = context["pattern"]
+        return f"expected {TEXT_FORMS.get(pattern, f'text of the form {pattern}')}"
+    message = str(detail["msg"]).removeprefix("Value error, ")
+    if message.startswith(_EXPECTED):
+        message = f"expected {message.removeprefix(_EXPECTED)}"
+    if kind in ("enum", "literal_error"):
+        return f"{message}{suggestion(str(detail['input']), _QUOTED.findall(message))}"
+    return message
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """A clause that suggests the nearest known name; empty if none is near or the word is too long."""
+    return "" if len(word) > MAX_NAME_LENGTH else did_you_mean(word, sorted(known))
+
+
+def _entries(count: int) -> str:
+    return f"{count} entr{'y' if count == 1 else 'ies'}"
