@@ -386,9 +386,7 @@ def _require_base(base: Base, bounds: Bounds, allow_missing: bool) -> None:
         "add --allow-missing-base."
     )
     verb = "needs" if len(unmet) == 1 else "need"
-    raise InvalidArgumentError(
-        f"{' and '.join(unmet)} {verb} a base, but {reason}\n→ {advice[:1].upper()}{advice[1:]}."
-    )
+    raise InvalidArgumentError(f"{' and '.join(unmet)} {verb} a base, but {reason}\n→ {advice}")
 
 
 def _print_outcome(outcome: Outcome) -> None:
