@@ -93,7 +93,7 @@ def in_words(detail: Mapping[str, Any]) -> str:
     if kind in TYPES_IN_WORDS:
         return TYPES_IN_WORDS[kind]
     if kind in LIMITS_IN_WORDS:
-        return LIMITS_IN_WORDS[kind].format_map(context)
+        return LIMITS_IN_WORDS[kind].format_map({name: _whole(limit) for name, limit in context.items()})
     if kind == "too_long" and "actual_length" in context:
         return f"expected {_entries(context['max_length'])} at most"
     if kind == "too_short" and "min_length" in context:
@@ -114,6 +114,11 @@ def in_words(detail: Mapping[str, Any]) -> str:
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A clause that suggests the nearest known name; empty if none is near or the word is too long."""
     return "" if len(word) > MAX_NAME_LENGTH else did_you_mean(word, sorted(known))
+
+
+def _whole(limit: Any) -> Any:
+    """A limit without a fraction of 0: ``0`` for 0.0."""
+    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit
 
 
 def _entries(count: int) -> str:

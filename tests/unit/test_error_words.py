@@ -20,6 +20,7 @@ from bessemer.contract.target import WORD_PATTERN
         (int, 1.5, "expected a whole number"),
         (int, "9" * 5000, "expected a whole number of fewer digits"),
         (Annotated[float, Field(gt=0)], 0, "expected more than 0"),
+        (Annotated[float, Field(le=2.0)], 3, "expected at most 2"),
         (Annotated[int, Field(le=3650)], "5000", "expected at most 3650"),
         (bool, "perhaps", "expected true or false"),
         (Annotated[str, Field(max_length=3)], "four", "expected at most 3 characters"),
@@ -36,7 +37,7 @@ def test_an_error_says_what_was_expected(kind: Any, value: object, words: str) -
     with pytest.raises(ValidationError) as refused:
         TypeAdapter(kind).validate_python(value)
     said = in_words(refused.value.errors()[0])
-    assert said.startswith(words)
+    assert said.startswith(words) and ".0" not in said
     assert "Input should" not in said and "String should" not in said
 
 
