@@ -33,6 +33,7 @@ TEMPLATES = open_templates(
         "seconds": words.seconds,
         "size": words.size,
         "short": words.short,
+        "tone": words.tone,
         "prose": words.prose,
     },
 )

@@ -55,7 +55,8 @@ def timeline(job: Compilation, at: datetime) -> Timeline:
     start = waited
     for stage in _stages(job):
         if stage in seconds:
-            rows.append(_row(stage.value, DONE, seconds[stage], start, whole))
+            state = FAILED if stage is Stage.TRANSLATE and job.compiles is False else DONE
+            rows.append(_row(stage.value, state, seconds[stage], start, whole))
             start += seconds[stage]
         elif stage == job.stage and job.state is not JobState.QUEUED:
             rows.append(_row(stage.value, _state_of_last(job), running, start, whole))

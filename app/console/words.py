@@ -5,6 +5,7 @@ from datetime import datetime
 
 from markupsafe import Markup, escape
 
+from bessemer.contract.job import Compilation, JobState
 from bessemer.figures import words
 
 _CODE_OR_PAGE = re.compile(r"`(?P<code>[^`]*)`|docs/(?P<page>[a-z0-9_-]+)\.md")
@@ -13,6 +14,15 @@ _CODE_OR_PAGE = re.compile(r"`(?P<code>[^`]*)`|docs/(?P<page>[a-z0-9_-]+)\.md")
 def moment(value: datetime | None) -> str:
     """A time to the second, in UTC; empty for None."""
     return "" if value is None else f"{value:%Y-%m-%d %H:%M:%S}"
+
+
+def tone(job: Compilation) -> str:
+    """The class that colors a state: only what was verified, or passed its check, is green."""
+    if job.state is not JobState.SUCCEEDED:
+        return job.state.value
+    if job.compiles is False:
+        return JobState.FAILED.value
+    return JobState.SUCCEEDED.value if job.verified or job.compiles else "unverified"
 
 
 def tick(milliseconds: float) -> str:

@@ -347,7 +347,7 @@ def _row(document: Compilation) -> tuple[str, ...]:
     return (
         document.id,
         document.name or f"({document.request.model[:12]})",
-        document.state.value,
+        document.shown_state,
         _stage(document),
         document.target_name,
         latency,

@@ -167,7 +167,7 @@ def other_method_lines(methods: tuple[str, ...]) -> Iterator[str]:
 def compilation_lines(compilation: Compilation) -> Iterator[str]:
     """The lines that describe a compilation, without its problem."""
     target = compilation.target
-    yield f"compilation {compilation.id}: {compilation.state}"
+    yield f"compilation {compilation.id}: {compilation.shown_state}"
     yield from _request_lines(compilation)
     if compilation.cached:
         yield f"cached      results of compilation {compilation.original}, made from an identical request"

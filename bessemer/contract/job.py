@@ -248,6 +248,11 @@ class Compilation(Document):
         description="True if every output is within its tolerance of the model's; false if the request asks "
         "for no verification; null until the compilation succeeds, and if it stopped before `verify`.",
     )
+    compiles: bool | None = Field(
+        default=None,
+        description="What a check found, which stops after `translate`: whether the model can be translated. "
+        "If not, the report's `preflight` says why. Null otherwise, and until the check succeeds.",
+    )
     figures: Figures | None = Field(
         default=None,
         description="The main results; null until the compilation succeeds, and if it stopped before "
@@ -266,6 +271,13 @@ class Compilation(Document):
     finished_at: datetime | None = Field(
         default=None, description="When it succeeded, failed or was cancelled; null before."
     )
+
+    @property
+    def shown_state(self) -> str:
+        """The state in words; of a check that has ended, what it found."""
+        if self.compiles is None:
+            return self.state.value
+        return "check: compiles" if self.compiles else "check: does not compile"
 
     @property
     def target_name(self) -> str:

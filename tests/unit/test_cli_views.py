@@ -168,6 +168,14 @@ def test_a_compilation_says_which_records_of_earlier_searches_it_used(
     assert found[start : start + max(1, len(lines))] == lines
 
 
+@pytest.mark.parametrize(
+    ("compiles", "state"),
+    [(None, "succeeded"), (True, "check: compiles"), (False, "check: does not compile")],
+)
+def test_a_check_says_what_it_found(compiles: bool | None, state: str) -> None:
+    assert shown(JobState.SUCCEEDED, compiles=compiles)[0] == f"compilation 01234567: {state}"
+
+
 def test_name_and_labels_are_shown() -> None:
     lines = shown(JobState.QUEUED, name="mlp")
     assert lines[:2] == ["compilation 01234567: queued", "name        mlp"]

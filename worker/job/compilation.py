@@ -164,6 +164,7 @@ def compiled(reached: Reached, context: StageContext, upload: Upload) -> Compile
         left_to_device=left_to_device,
         device_features=device_features(upload.target),
         tune=None if benchmarked is None else _tune_verdict(benchmarked.verified.built.tuned.result),
+        compiles=reached.finding is None if reached.stage is Stage.TRANSLATE else None,
     )
 
 

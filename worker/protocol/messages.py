@@ -286,7 +286,7 @@ class Compiled(Document):
 
     If it stopped early, ``stopped_after`` is the last stage, and later results are missing. A library for
     another platform is not ``measured``, and not verified either if that is ``left_to_device``. ``tune`` says
-    how a search on a device ended.
+    how a search on a device ended. ``compiles`` is what a check found, which stops after ``translate``.
     """
 
     kind: Literal["compiled"] = "compiled"
@@ -298,6 +298,7 @@ class Compiled(Document):
     left_to_device: bool = False
     device_features: Annotated[tuple[DeviceFeature, ...], Field(max_length=64)] = ()
     tune: Annotated[TuneVerdict, AfterValidator(_finite)] | None = None
+    compiles: bool | None = None
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
@@ -307,6 +308,7 @@ class Compiled(Document):
             or (self.verified is None) == (last.includes(Stage.VERIFY) and not self.left_to_device)
             or (self.figures is not None) != (last.includes(Stage.BENCHMARK) and self.measured)
             or (ARCHIVE in self.files) != (last is Stage.PACKAGE)
+            or (self.compiles is not None and last is not Stage.TRANSLATE)
         ):
             raise ValueError(f"the fields do not match a compilation that stopped after {last.value}")
         return self

@@ -181,7 +181,8 @@ class CompilationTask(RowTask[Compilation]):
                 found = (self._target, result.verified, result.figures, files)
                 is_whole = self._records is None or not self._records.stopped
                 self._settle_records(succeeded=result.verified is True)
-                self._jobs.succeed(self._id, attempt, *found, self._identity if is_whole else None)
+                identity = self._identity if is_whole else None
+                self._jobs.succeed(self._id, attempt, *found, identity, result.compiles)
                 return None
         problem = as_problem(result)
         self._settle_records(succeeded=False)

@@ -117,14 +117,16 @@ class Jobs(CancellableRows):
         figures: Figures | None,
         artifacts: tuple[Artifact, ...],
         identity: Digest | None = None,
+        compiles: bool | None = None,
     ) -> None:
         """End the job; its artifacts are stored already.
 
-        ``verified`` and ``figures`` are None if the request stops before their stages. With an ``identity``,
-        the job answers later requests.
+        ``verified`` and ``figures`` are None if the request stops before their stages; ``compiles`` is None
+        unless the request is a check. With an ``identity``, the job answers later requests.
         """
         shown = {
             "verified": verified,
+            "compiles": compiles,
             "figures": figures.model_dump(mode="json") if figures else None,
             "artifacts": _documents(artifacts),
         }

@@ -56,6 +56,7 @@ JOBS = sa.Table(
     sa.Column("sandbox", _document()),
     sa.Column("stages", _document(), nullable=False),
     sa.Column("verified", sa.Boolean),
+    sa.Column("compiles", sa.Boolean),
     sa.Column("figures", _document()),
     sa.Column("problem", _document()),
     sa.Column("artifacts", _document(), nullable=False),

@@ -31,8 +31,18 @@ from bessemer.store.rows.tables import (
 from bessemer.store.rows.tenant_rows import CancellableTenantRows
 
 _EVENT_COLUMNS = tuple(EVENTS.c[name] for name in Event.model_fields)
-_RESULTS = ("target", "stage", "sandbox", "stages", "verified", "figures", "artifacts", "identity")
-_SHOWN_RESULTS = ("verified", "figures", "artifacts", "original")
+_RESULTS = (
+    "target",
+    "stage",
+    "sandbox",
+    "stages",
+    "verified",
+    "compiles",
+    "figures",
+    "artifacts",
+    "identity",
+)
+_SHOWN_RESULTS = ("verified", "compiles", "figures", "artifacts", "original")
 _FINAL = [state.value for state in JobState if state.final]
 
 

@@ -13,7 +13,17 @@ from app_samples import DIGEST, FIGURES, REPORT, TARGET, PlayedWorker, request
 from app.reports import MAX_REPORT_BYTES
 from bessemer.contract.job import Artifact, Progress
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
-from bessemer.contract.report import FunctionTime, MemoryPoint, ModelEstimate, RunMemory, RunTimes
+from bessemer.contract.report import (
+    FunctionTime,
+    MemoryPoint,
+    ModelEstimate,
+    OperatorUse,
+    Preflight,
+    RunMemory,
+    RunTimes,
+    StageTime,
+)
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from tests.unit.report_samples import minimal_report, rich_report
 
@@ -40,8 +50,136 @@ def succeed_with(played: PlayedWorker, job: str, report: bytes, figures: object 
     played.store.jobs.succeed(job, attempt, TARGET, True, figures, files, None)
 
 
+def checked(played: PlayedWorker, job: str, preflight: Preflight) -> None:
+    """End a check with what it found."""
+    attempt = played.start(job)
+    report = REPORT.model_copy(update={"preflight": preflight, "stopped_after": Stage.TRANSLATE})
+    file = played._keep(attempt, "report.json", report.model_dump_json().encode(), "application/json")
+    played.store.jobs.stage_started(job, attempt, Stage.TRANSLATE)
+    played.store.jobs.stage_finished(job, attempt, StageTime(stage=Stage.TRANSLATE, seconds=1))
+    found = (TARGET, None, None, (file,))
+    played.store.jobs.succeed(job, attempt, *found, compiles=preflight.compiles)
+
+
+def states(text: str) -> list[tuple[str, str]]:
+    """The badges of a page: their colors and words."""
+    return re.findall(r'<span class="badge ([a-z]+)"[^>]*>([^<]*)</span>', text)
+
+
+PLACE = SourcePlace(operator="aten.special_bessel_j0.default", module_path="head", file="/u/net.py", line=7)
+UNSUPPORTED = make_problem(
+    ErrorCode.OPERATOR_UNSUPPORTED, "unsupported: aten.special_bessel_j0", stage="translate", places=(PLACE,)
+)
+UNTRANSLATABLE = Preflight(
+    compiles=False,
+    problems=(UNSUPPORTED,),
+    rule_template="def bessel_j0(call):",
+    operators=(
+        OperatorUse(name="aten.linear.default", calls=1, flops=64, supported=True),
+        OperatorUse(name=PLACE.operator, calls=2, flops=0, supported=False),
+    ),
+    flops=64,
+    parameters=8,
+    parameter_bytes=32,
+    peak_activation_bytes=64,
+)
+TRANSLATABLE = UNTRANSLATABLE.model_copy(update={"compiles": True, "problems": (), "rule_template": ""})
+
+
+@pytest.mark.usefixtures("model")
+class TestCheck:
+    @pytest.mark.parametrize(
+        ("found", "badge"),
+        [
+            (UNTRANSLATABLE, ("failed", "check: does not compile")),
+            (TRANSLATABLE, ("succeeded", "check: compiles")),
+        ],
+        ids=["does-not-compile", "compiles"],
+    )
+    async def test_a_check_is_marked_by_what_it_found(
+        self, api: httpx.AsyncClient, played: PlayedWorker, found: Preflight, badge: tuple[str, str]
+    ) -> None:
+        job = await submitted(api, stop_after="translate")
+        checked(played, job, found)
+
+        assert states(await body(api, PAGE)) == [badge]
+        assert states(await body(api, f"{PAGE}/{job}")) == [badge]
+        assert (await api.get(f"/v1/compilations/{job}")).json()["compiles"] is found.compiles
+
+    async def test_a_check_says_what_does_not_compile_where_and_what_to_do(
+        self, api: httpx.AsyncClient, played: PlayedWorker
+    ) -> None:
+        job = await submitted(api, stop_after="translate")
+        checked(played, job, UNTRANSLATABLE)
+
+        text = await body(api, f"{PAGE}/{job}")
+
+        assert UNSUPPORTED.title in text and UNSUPPORTED.detail in text and escape(str(PLACE)) in text
+        assert 'href="/guide/translation/"' in text and "def bessel_j0(call):" in text
+        assert text.index(f">{PLACE.operator}</th>") < text.index(">aten.linear.default</th>")
+        assert '<li class="failed">\n      <span class="stage">translate</span>' in text
+
+    async def test_a_check_without_a_finding_names_no_problem(
+        self, api: httpx.AsyncClient, played: PlayedWorker
+    ) -> None:
+        job = await submitted(api, stop_after="translate")
+        checked(played, job, TRANSLATABLE)
+
+        text = await body(api, f"{PAGE}/{job}")
+
+        assert "It compiles" in text and 'role="alert"' not in text
+
+    async def test_no_text_of_a_finding_is_markup(self, api: httpx.AsyncClient, played: PlayedWorker) -> None:
+        job = await submitted(api, stop_after="translate")
+        place = PLACE.model_copy(update={"operator": HOSTILE, "module_path": HOSTILE, "file": HOSTILE})
+        update = {"title": HOSTILE, "detail": HOSTILE, "advice": HOSTILE, "places": (place,)}
+        problem = UNSUPPORTED.model_copy(update=update)
+        operators = (OperatorUse(name=HOSTILE, calls=1, flops=0, supported=False),)
+        found = {"problems": (problem,), "operators": operators, "rule_template": HOSTILE}
+        checked(played, job, UNTRANSLATABLE.model_copy(update=found))
+
+        assert "<img" not in await body(api, f"{PAGE}/{job}")
+
+    async def test_a_check_that_is_answered_from_the_cache_has_the_same_finding(
+        self, api: httpx.AsyncClient, played: PlayedWorker
+    ) -> None:
+        job = await submitted(api, stop_after="translate")
+        attempt = played.start(job)
+        played.store.jobs.succeed(job, attempt, TARGET, None, None, (), "1" * 64, compiles=False)
+        asked = CompilationRequest.model_validate(request(stop_after="translate"))
+        again = played.store.for_tenant(attempt.tenant).jobs.submit("a" * 32, asked, identities=("1" * 64,))
+
+        assert again.cached and again.compiles is False
+
+
 @pytest.mark.usefixtures("model")
 class TestList:
+    @pytest.mark.parametrize(
+        ("fields", "verified", "badge", "note"),
+        [
+            ({}, True, "succeeded", ""),
+            ({"verification": "none"}, False, "unverified", "not verified"),
+            ({"stop_after": "build"}, None, "unverified", "stopped after build"),
+        ],
+    )
+    async def test_only_what_was_verified_has_the_color_of_success(
+        self,
+        api: httpx.AsyncClient,
+        played: PlayedWorker,
+        fields: dict[str, object],
+        verified: bool | None,
+        badge: str,
+        note: str,
+    ) -> None:
+        job = await submitted(api, **fields)
+        played.store.jobs.succeed(job, played.start(job), TARGET, verified, None, (), None)
+
+        text = await body(api, PAGE)
+        chooser = await body(api, "/console/compare")
+
+        assert states(text) == [(badge, "succeeded")] and f"<small>{note}</small>" in text + "<small></small>"
+        assert f'<span class="state {badge}">succeeded</span>' in chooser and note in chooser
+
     async def test_fields_that_a_form_leaves_empty_do_not_filter(
         self, api: httpx.AsyncClient, played: PlayedWorker
     ) -> None:
