@@ -49,7 +49,7 @@ def target_result(job: Compilation, report: Report | None) -> TargetResult:
         problem=job.problem,
         verified=job.verified,
         execution=None if report is None else report.execution,
-        processor=None if report is None else report.processor,
+        processor=report.processor if report is not None and job.verified else None,
         threads=None if benchmark is None else benchmark.threads,
         latency=None if figures is None else figures.latency,
         estimate=None if report is None else report.estimate,

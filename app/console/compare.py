@@ -19,6 +19,7 @@ from app.console.differences import (
 )
 from app.console.filters import given
 from app.console.rendering import page
+from app.console.words import clip
 from app.http.problems import RefusalError, invalid_problem, refuse
 from app.observability.log_fields import is_job_prefix
 from app.reports import read_report
@@ -68,6 +69,7 @@ def show_comparison(
         same_reference=same_reference(columns, REFERENCE),
         verdicts=[(column, outcome, reasons(outcome), is_judged(outcome)) for column, outcome in verdicts],
         group=group,
+        clip=clip,
     )
 
 

@@ -288,7 +288,8 @@ def _facts(job: Compilation, report: Report | None) -> Iterator[tuple[str, str]]
         yield "Threads", str(report.benchmark.threads)
     if report.tune is not None and report.tune.trials:
         yield "Trials", words.count(report.tune.trials)
-    yield "Processor", report.processor[:MAX_TEXT]
+    if job.verified:
+        yield "Processor", report.processor[:MAX_TEXT]
 
 
 def _warnings(job: Compilation, report: Report | None) -> Iterator[str]:

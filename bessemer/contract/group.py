@@ -61,7 +61,7 @@ class TargetResult(Document):
         "measured. Null before the compilation succeeds, and if it stopped before `verify`."
     )
     processor: str | None = Field(
-        description="The processor of the worker that verified and measured it; null before it succeeds."
+        description="The processor of the worker that verified and measured it; null unless it was verified."
     )
     threads: int | None = Field(description="Number of threads of the measurement; null if not measured.")
     latency: Latency | None = Field(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from app_samples import DIGEST, IMAGE, MODEL_BYTES, REPORT, REPORT_JSON, PlayedWorker, request, worker
+from app_samples import DIGEST, IMAGE, MODEL_BYTES, REPORT, REPORT_JSON, TARGET, PlayedWorker, request, worker
 from callers import client_of
 from fastapi import FastAPI
 
@@ -22,6 +22,7 @@ from bessemer.contract.access import Scope
 from bessemer.contract.device import DeviceRequest
 from bessemer.contract.keys import KeyRequest
 from bessemer.contract.model import Inspection, ModelFormat, Signature
+from bessemer.contract.problem import ErrorCode, make_problem
 from bessemer.contract.queue import TaskKind
 from bessemer.contract.report import PassTime
 from bessemer.contract.service import RunningTask
@@ -130,6 +131,37 @@ async def test_compilations_are_compared_with_the_first(
     assert text.index(first) < text.index(second)
     turned = checked(await api.get("/console/compare", params={"id": [second, first]}))
     assert turned.index(second) < turned.index(first)
+
+
+async def test_a_library_that_nothing_ran_is_not_shown_as_a_success_on_a_processor(
+    api: httpx.AsyncClient, model: str, played: PlayedWorker
+) -> None:
+    jobs = [await submitted(api, verification="none", priority=priority, cache=False) for priority in (1, 2)]
+    for job in jobs:
+        attempt = played.start(job)
+        report = REPORT.model_copy(update={"verified": False, "processor": "EPYC 9005"})
+        files = (
+            played._keep(attempt, "report.json", report.model_dump_json().encode(), "application/json"),
+            played._keep(attempt, "bundle.tar.zst", b"bundle", "application/zstd"),
+        )
+        played.store.jobs.succeed(job, attempt, TARGET, False, None, files, None)
+    text = checked(await api.get("/console/compare", params={"id": jobs}))
+    assert '<span class="state unverified">not verified, not measured</span>' in text
+    assert "EPYC" not in text and "EPYC" not in checked(await api.get(f"/console/compilations/{jobs[0]}"))
+
+
+async def test_a_group_says_why_a_target_failed_and_what_to_do(
+    api: httpx.AsyncClient, model: str, played: PlayedWorker
+) -> None:
+    made = await api.post("/v1/compilations", json=request(target=["host", "neoverse-n1"]))
+    assert made.status_code == 202, made.text
+    first, second = (each["id"] for each in made.json()["items"])
+    played.succeed(first, played.start(first))
+    problem = make_problem(ErrorCode.TARGET_NOT_RUNNABLE, f"no emulator here {HOSTILE}", stage="verify")
+    played.store.jobs.fail(second, played.start(second), problem)
+    text = checked(await api.get("/console/compare", params={"group": made.json()["id"]}))
+    assert "no emulator here &lt;script&gt;" in text and "What to do." in text
+    assert all(word in text for word in problem.advice.split("`")[0].split())
 
 
 async def test_a_comparison_reloads_until_all_have_ended(
