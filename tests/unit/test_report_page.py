@@ -383,6 +383,12 @@ def test_workloads_without_a_trial_are_not_called_cheap() -> None:
     assert "costliest" not in words
 
 
+def test_long_cells_of_the_verification_may_wrap() -> None:
+    text = render(rich_report())
+    assert re.search(r'<td class="text">(<code>\[[^]]*\]</code> )?[^<]+ for [^<]+</td>', text)
+    assert ".wide td.text { white-space: normal;" in text
+
+
 def test_a_scalar_output_has_no_index() -> None:
     report = rich_report()
     scalars = tuple(one.model_copy(update={"worst_index": ()}) for one in report.comparisons)
