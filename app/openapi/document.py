@@ -254,6 +254,10 @@ USAGE = Usage(
 )
 
 
+EXAMPLE_URL = "http://127.0.0.1:8000"
+"""The service's address in commands. A page that the service itself shows has its own address instead."""
+
+
 def file_upload(description: str, file: str, address: str, method: str = "POST") -> dict[str, Any]:
     """The body of a route that takes a file, with the command that sends one.
 
@@ -264,7 +268,7 @@ def file_upload(description: str, file: str, address: str, method: str = "POST")
         method: the route's method.
     """
     sent = f"--upload-file {file}" if method == "PUT" else f"--data-binary @{file}"
-    command = f"curl {sent} http://127.0.0.1:8000{address}"
+    command = f"curl {sent} {EXAMPLE_URL}{address}"
     example = {"summary": f"`{command}`", "value": f"(the bytes of {file})"}
     content = {"schema": {"type": "string", "format": "binary"}, "examples": {file: example}}
     return {

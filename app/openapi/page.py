@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse
+
+from app.openapi.document import EXAMPLE_URL
 
 Document = Mapping[str, Any]
 
@@ -31,14 +33,20 @@ _CODE = re.compile(r"`([^`]+)`")
 def install(app: FastAPI) -> None:
     """Serve the page of an app at ``/docs``."""
 
-    async def reference() -> HTMLResponse:
-        return HTMLResponse(page(app.openapi()), headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
+    async def reference(request: Request) -> HTMLResponse:
+        text = page(app.openapi(), str(request.base_url).rstrip("/"))
+        return HTMLResponse(text, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
 
     app.add_api_route("/docs", reference, methods=["GET", "HEAD"], include_in_schema=False)
 
 
-def page(document: Document) -> str:
-    """An OpenAPI document as HTML."""
+def page(document: Document, url: str = EXAMPLE_URL) -> str:
+    """An OpenAPI document as HTML.
+
+    Args:
+        document: the document.
+        url: the service's own, which takes the place of the one in the document's commands.
+    """
     info = document["info"]
     parts = [
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>",
@@ -53,7 +61,8 @@ def page(document: Document) -> str:
         ),
     ]
     head = f'<meta charset="utf-8"><title>{escape(info["title"])}</title><style>{STYLE}</style>'
-    return f'<!doctype html><html lang="en"><head>{head}</head><body>{"".join(parts)}</body></html>'
+    body = "".join(parts).replace(EXAMPLE_URL, escape(url))
+    return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>'
 
 
 def _tag(tag: Document, paths: Document) -> Iterator[str]:

@@ -35,6 +35,11 @@ class Outline(HTMLParser):
         assert self._open.pop() == tag
 
 
+async def test_commands_name_the_server_that_was_asked(api: AsyncClient) -> None:
+    text = (await api.get("/docs", headers={"Host": "127.0.0.1:8123"})).text
+    assert "http://127.0.0.1:8123/v1/models" in text and ":8000" not in text
+
+
 async def test_the_page_needs_no_other_host_and_no_script(api: AsyncClient) -> None:
     response = await api.get("/docs")
     assert (response.status_code, response.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
