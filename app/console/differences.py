@@ -48,6 +48,19 @@ class Compared:
         return shown_labels(self.job.request.labels)
 
 
+def headings(columns: Sequence[Compared]) -> tuple[str, ...]:
+    """What tells the compilations apart: those of name, target and labels that differ, or else the ids."""
+    told = (
+        [column.job.name or "" for column in columns],
+        [column.result.target for column in columns],
+        [", ".join(column.labels) for column in columns],
+    )
+    differing = [texts for texts in told if len(set(texts)) > 1]
+    if not differing:
+        return tuple(words.short(column.job.id) for column in columns)
+    return tuple(cut(", ".join(filter(None, texts))) for texts in zip(*differing, strict=True))
+
+
 @dataclass(frozen=True)
 class Cell:
     """A figure or a text; ``note`` says how it differs from the first one, in the color of ``kind``."""
@@ -102,23 +115,28 @@ def change(factor: float) -> str:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a compilation; ``better`` is -1 if less is better, 1 if more is, 0 if neither is."""
+    """A figure of a compilation.
+
+    Attributes:
+        better: -1 if less is better, 1 if more is, 0 if neither is.
+        absent: why a compilation does not have the figure, in words; empty if there is nothing to say.
+    """
 
     name: str
     of: Callable[[Compared], float | None]
     shown: Callable[[float], str]
     better: int = 0
+    absent: Callable[[Compared], str] = lambda column: ""
 
     def row(self, columns: Sequence[Compared]) -> Row:
         """The row of the figure."""
         values = [self.of(column) for column in columns]
-        return Row(
-            self.name, tuple(self._cell(value, values[0], index) for index, value in enumerate(values))
-        )
+        cells = (self._cell(column, values[index], values[0], index) for index, column in enumerate(columns))
+        return Row(self.name, tuple(cells))
 
-    def _cell(self, value: float | None, base: float | None, index: int) -> Cell:
+    def _cell(self, column: Compared, value: float | None, base: float | None, index: int) -> Cell:
         if value is None:
-            return Cell()
+            return Cell(self.absent(column))
         factor = ratio(value, base) if index else None
         if factor is None:
             return Cell(self.shown(value))
@@ -188,7 +206,12 @@ FIGURES = (
     Figure("Peak memory", _memory, _size, -1),
     Figure("Largest error", lambda column: column.result.max_absolute_error, three_digits),
     Figure("Error as share of its bound", lambda column: column.result.error_share, _share),
-    Figure("Time of the compilation", lambda column: column.result.seconds, words.seconds),
+    Figure(
+        "Time of the compilation",
+        lambda column: column.result.seconds,
+        words.seconds,
+        absent=lambda column: "from the cache" if column.job.cached else "",
+    ),
 )
 
 

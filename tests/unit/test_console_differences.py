@@ -21,6 +21,7 @@ from app.console.differences import (
     flat,
     function_table,
     gate_outcome,
+    headings,
     is_judged,
     judged,
     latency_bars,
@@ -123,6 +124,44 @@ def test_each_figure_is_beside_the_first_compilations() -> None:
     first, second, third = rows["Median latency"].cells
     assert (first.note, second.note, second.kind, third.text) == ("", "+50.0 %", BAD, "")
     assert "Tokens a second" not in rows
+
+
+def test_the_time_of_a_compilation_from_the_cache_is_said_in_words() -> None:
+    cached = Compared(compared(2).job.model_copy(update={"cached": True, "started_at": None}), None)
+    rows = {row.name: row for row in figure_rows((compared(1), cached))}
+    assert rows["Time of the compilation"].cells[1].text == "from the cache"
+
+
+@pytest.mark.parametrize(
+    ("updates", "expected"),
+    [
+        (({"name": "a"}, {"name": "b"}), ("a", "b")),
+        (
+            ({"name": "a", "target": "znver4"}, {"name": "a", "target": "neoverse-n1"}),
+            ("znver4", "neoverse-n1"),
+        ),
+        (
+            ({"name": "a", "target": "znver4"}, {"name": "b", "target": "neoverse-n1"}),
+            ("a, znver4", "b, neoverse-n1"),
+        ),
+        (({"labels": {"commit": "4f1"}}, {}), ("commit=4f1", "")),
+        (({"id": "1" * 32}, {"id": "2" * 32}), ("1" * 8, "2" * 8)),
+    ],
+)
+def test_columns_are_headed_by_what_differs(
+    updates: tuple[dict[str, object], dict[str, object]], expected: tuple[str, str]
+) -> None:
+    def column(update: dict[str, object]) -> Compared:
+        job = compared(1).job
+        asked: dict[str, object] = {"labels": update.get("labels", {})}
+        if "target" in update:
+            asked["target"] = PresetTarget(preset=str(update["target"]))
+        shown = {key: value for key, value in update.items() if key in ("id", "name")}
+        return Compared(
+            job.model_copy(update={"request": job.request.model_copy(update=asked), **shown}), None
+        )
+
+    assert headings(tuple(map(column, updates))) == expected
 
 
 @pytest.mark.parametrize("number", [math.inf, math.nan, -1.0, 1e308])
