@@ -156,6 +156,8 @@ def shown_change(measure: Measure) -> str:
     percent = measure.change_percent or 0.0
     if measure.does_not_match:
         return "no match"
+    if measure.now is not None and percent == 0:
+        return "the same"
     sign = "+" if measure.now is not None and percent >= 0 else ""
     return f"{sign}{shown_percent(percent)}"
 
