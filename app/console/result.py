@@ -311,9 +311,21 @@ def _warnings(job: Compilation, report: Report | None) -> Iterator[str]:
         names = words.listed(_some(split.name for split in report.splits))
         yield f"{names} took too long to compile as a whole. Compiled in parts, it may be slower."
     if report.tune is not None and report.tune.unclaimed:
-        named = _some(report.tune.unclaimed_functions)
-        which = f": {words.listed(named)}" if named else ""
-        yield f"Functions that general rules schedule, {words.count(report.tune.unclaimed)}{which}."
+        yield _general_schedules(report.tune.unclaimed, _some(report.tune.unclaimed_functions))
+
+
+def _general_schedules(count: int, names: list[str]) -> str:
+    which = f": {words.listed(names)}" if names else ""
+    if count == 1:
+        return (
+            f"The compiler has no schedule made for 1 function{which}. General rules schedule it, and it may "
+            "be slower than it could be. That matters only if it takes much of a run's time."
+        )
+    return (
+        f"The compiler has no schedules made for {words.count(count)} functions{which}. General rules "
+        "schedule them, and they may be slower than they could be. That matters only if they take much of a "
+        "run's time."
+    )
 
 
 def _some(names: Iterable[str], most: int = 5) -> list[str]:

@@ -8,12 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-from app_samples import DIGEST, FIGURES, REPORT, TARGET, PlayedWorker, request
+from app_samples import DIGEST, FIGURES, LATENCY, REPORT, TARGET, PlayedWorker, request
 
 from app.reports import MAX_REPORT_BYTES
 from bessemer.contract.job import Artifact, Progress
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import (
+    BaselineResult,
     FunctionTime,
     MemoryPoint,
     ModelEstimate,
@@ -22,6 +23,7 @@ from bessemer.contract.report import (
     RunMemory,
     RunTimes,
     StageTime,
+    TuneResult,
 )
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
@@ -180,6 +182,21 @@ class TestList:
         assert states(text) == [(badge, "succeeded")] and f"<small>{note}</small>" in text + "<small></small>"
         assert f'<span class="state {badge}">succeeded</span>' in chooser and note in chooser
 
+    async def test_a_row_has_a_short_id_and_whole_sentences(
+        self, api: httpx.AsyncClient, played: PlayedWorker
+    ) -> None:
+        job = await submitted(api, name="alpha")
+        peer = BaselineResult(
+            name="torch-eager", threads=1, latency=LATENCY, ratio=0.25, ratio_p10=0.25, ratio_p90=0.25
+        )
+        figures = FIGURES.model_copy(update={"baselines": (peer,)})
+        succeed_with(played, job, REPORT.model_dump_json().encode(), figures)
+
+        text = await body(api, PAGE)
+
+        assert f'<small class="mono">{job[:8]}</small>' in text
+        assert "4.0× faster</span><small>than torch eager, 1.00 ms</small>" in text  # noqa: RUF001
+
     async def test_fields_that_a_form_leaves_empty_do_not_filter(
         self, api: httpx.AsyncClient, played: PlayedWorker
     ) -> None:
@@ -259,7 +276,7 @@ class TestPage:
         ("stage", "done", "total", "detail", "words"),
         [
             (Stage.TUNE, 16, 64, "model 5 ms; conv2d", "16 of 64 trials model 5 ms; conv2d"),
-            (Stage.TUNE, 12, 0, "laying the model out otherwise", "12 trials laying the model out otherwise"),
+            (Stage.TUNE, 12, 0, "trying another memory layout", "12 trials trying another memory layout"),
             (Stage.TUNE, 0, 0, "waits for the device 'pi-4'", "waits for the device 'pi-4'"),
             (Stage.BENCHMARK, 3, 12, "", "3 of 12 rounds"),
             (Stage.PACKAGE, 3, 12, "", "3 of 12"),
@@ -329,6 +346,22 @@ class TestPage:
         ):
             assert expected in text, expected
         assert "style=" not in text and "<script>" not in text
+
+    @pytest.mark.parametrize(
+        ("names", "words"),
+        [
+            (("sum",), "no schedule made for 1 function: sum. General rules schedule it"),
+            (("sum", "roll"), "no schedules made for 2 functions: sum and roll. General rules schedule them"),
+        ],
+    )
+    async def test_functions_of_general_schedules_are_explained(
+        self, api: httpx.AsyncClient, played: PlayedWorker, names: tuple[str, ...], words: str
+    ) -> None:
+        job = await submitted(api)
+        tune = TuneResult(trials=0, seconds=0.0, tasks=(), unclaimed=len(names), unclaimed_functions=names)
+        succeed_with(played, job, REPORT.model_copy(update={"tune": tune}).model_dump_json().encode())
+
+        assert words in await body(api, f"{PAGE}/{job}")
 
     async def test_the_smallest_report_is_shown(self, api: httpx.AsyncClient, played: PlayedWorker) -> None:
         job = await submitted(api)

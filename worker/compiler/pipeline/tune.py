@@ -451,7 +451,7 @@ def _lay_out_better(
     seconds = share_seconds(session.options.seconds).comparison_seconds
 
     def functions_of(choices: LayoutChoices) -> list[TaskSearch]:
-        context.observer.progress(Stage.TUNE, len(search.trials), 0, "laying the model out otherwise")
+        context.observer.progress(Stage.TUNE, len(search.trials), 0, "trying another memory layout")
         try:
             return _tasks_of(lay_out(optimized, choices, context).module, session)
         except JobError as error:
@@ -459,7 +459,9 @@ def _lay_out_better(
             return []
 
     def compared(choices: LayoutChoices) -> tuple[float, float] | None:
-        context.observer.progress(Stage.TUNE, len(search.trials), 0, "timing the model laid out otherwise")
+        context.observer.progress(
+            Stage.TUNE, len(search.trials), 0, "timing the whole model with another memory layout"
+        )
         try:
             other = lay_out(optimized, choices, context)
             scheduled = schedule_rest(other.module, session.target)
