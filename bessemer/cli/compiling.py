@@ -144,9 +144,12 @@ def compile_model(
         if no_wait:
             client.require_worker(draft.request)
         job = submitted(client, model, draft, console)
+        page = f"{client.console}/compilations/{job.id}"
         if detach:
-            _print_detached(job, json)
+            _print_detached(job, page, json)
             return
+        if not json:
+            print_lines(console, f"console {page}")
         best = BestBundle(job, output, console) if follow_best and output is not None else None
         follow(job, console, None if best is None else best.on_event, output if best is None else None)
         if output is not None and job.state is JobState.SUCCEEDED:
@@ -168,13 +171,16 @@ def _compile_group(
         for target in draft.targets:
             client.require_worker(draft.request.model_copy(update={"target": target}))
     group = submitted_group(client, model, draft, console)
+    page = f"{client.console}/compare?group={group.id}"
     if detach:
         if json:
             print_json(group.document)
         else:
             typer.echo(group.id)
-            print_lines(errors, f"to follow it, run `bessemer show --follow {group.id}`")
+            _print_how_to_follow(group.id, page)
         return
+    if not json:
+        print_lines(console, f"console {page}")
     follow_group(group, console)
     if output is not None:
         for path in download_group(group, output):
@@ -195,14 +201,18 @@ def _check_output(output: Path, request: CompilationRequest, force: bool) -> Non
         raise InvalidArgumentError(detail)
 
 
-def _print_detached(job: Job, json: bool) -> None:
+def _print_how_to_follow(job_id: str, page: str) -> None:
+    print_lines(errors, f"to follow it, run `bessemer show --follow {job_id}` or open {page}")
+
+
+def _print_detached(job: Job, page: str, json: bool) -> None:
     if json:
         print_json(job.document)
     else:
         if missing_worker(job.document):
             print_lines(errors, first_line(job.document))
         typer.echo(job.id)
-        print_lines(errors, f"to follow it, run `bessemer show --follow {job.id}`")
+        _print_how_to_follow(job.id, page)
 
 
 def _finish(job: Job, console: Console, output: Path | None, json: bool) -> None:

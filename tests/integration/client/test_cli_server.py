@@ -124,6 +124,8 @@ def test_without_a_terminal_there_are_plain_lines(
     assert "verified    yes\n" in ran.stdout
     assert "library / torch-eager: 0.5 (p10 to p90 of the rounds: " in ran.stdout
     assert "\x1b" not in ran.stdout
+    job_id = next(line.split()[1] for line in ran.stdout.splitlines() if line.startswith("compilation "))
+    assert f"console {client.console}/compilations/{job_id.rstrip(':')}\n" in ran.stdout
 
 
 def test_a_function_provides_the_model_its_inputs_and_dimensions(
@@ -202,7 +204,9 @@ def test_a_detached_job_is_followed_to_its_end(
 ) -> None:
     detached = bessemer(server, "compile", model, "--detach")
     job_id = detached.stdout.strip()
-    assert f"bessemer show --follow {job_id}" in detached.stderr
+    assert (
+        f"bessemer show --follow {job_id}` or open {client.console}/compilations/{job_id}" in detached.stderr
+    )
     with subprocess.Popen(
         [sys.executable, "-m", "bessemer.cli", "show", "--follow", job_id, "--url", server],
         cwd=ROOT,

@@ -160,7 +160,8 @@ def test_a_detached_group_is_shown_listed_cancelled_and_deleted(
 ) -> None:
     ran = bessemer(server, "compile", model, "--target", "host", "--target", "aarch64", "--detach")
     group_id = ran.stdout.strip()
-    assert ran.stderr == f"to follow it, run `bessemer show --follow {group_id}`\n"
+    page = f"{client.console}/compare?group={group_id}"
+    assert ran.stderr == f"to follow it, run `bessemer show --follow {group_id}` or open {page}\n"
     assert client.group(group_id).state is JobState.QUEUED
     shown = bessemer(server, "show", group_id[:12]).stdout.splitlines()
     assert shown[0] == f"group {group_id}: queued"
