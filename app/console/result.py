@@ -310,6 +310,8 @@ def _warnings(job: Compilation, report: Report | None) -> Iterator[str]:
     if report.splits:
         names = words.listed(_some(split.name for split in report.splits))
         yield f"{names} took too long to compile as a whole. Compiled in parts, it may be slower."
+    if report.tune is not None and (short := words.short_search(report.tune)):
+        yield short
     if report.tune is not None and report.tune.unclaimed:
         yield _general_schedules(report.tune.unclaimed, _some(report.tune.unclaimed_functions))
 

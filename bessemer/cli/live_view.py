@@ -32,6 +32,7 @@ from bessemer.contract.report import (
 from bessemer.contract.request import Entry
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
+from bessemer.figures.words import short_search
 
 BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
@@ -267,6 +268,13 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
     trials = f"{verdict.trials} of {options.trials} trials" if is_short else f"{verdict.trials} trials"
     end = f", {options.limit_reached(verdict.ended_by)}" if verdict.ended_by else ""
     yield f"tuning      {trials}{end}; the library has {kept}{_grounds(verdict)}"
+    yield from _search_lines(verdict)
+
+
+def _search_lines(verdict: TuneVerdict) -> Iterator[str]:
+    """What else there is to say of a search."""
+    if short := short_search(verdict):
+        yield f"            {short}"
     for device in verdict.devices:
         how = "ranked under emulation" if device.emulated else "measured"
         yield f"            {how} on device {device.name}"

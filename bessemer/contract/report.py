@@ -716,6 +716,14 @@ class TuneVerdict(Document):
         "more; see `device_failure`. `no_gpu`: the target is a GPU and the worker has none, so the "
         "cost model ranked the plans. Null without a search.",
     )
+    workloads: int = Field(
+        default=0, description="Number of functions that the search had; 0 without a search."
+    )
+    enough_seconds: float | None = Field(
+        default=None,
+        description="About how long the search would have to take for a trial of every function; null unless "
+        "its time ended before that, and if no trial has shown how long one takes.",
+    )
     devices: tuple[SearchDevice, ...] = Field(
         default=(),
         description="The devices that measured, in the order of their first measurements; empty if the "

@@ -20,9 +20,13 @@ from bessemer.contract.report import (
     StoredRecordsUse,
     TuneResult,
     TuneTask,
+    TuneVerdict,
 )
 
 TIMES = "\N{MULTIPLICATION SIGN}"
+
+MAX_SEARCH_SECONDS = 1e6
+"""A longer estimate says nothing: jobs write figures."""
 
 SAME_WITHIN = 0.03
 """A ratio this close to 1 counts as equal: repeated runs on one machine differ by as much."""
@@ -120,6 +124,19 @@ def ratio_words(ratio: float) -> str:
     if abs(ratio - 1) <= SAME_WITHIN:
         return "as fast as"
     return f"{_times(1 / ratio)} faster than" if ratio < 1 else f"{_times(ratio)} slower than"
+
+
+def short_search(verdict: TuneVerdict) -> str:
+    """That a search had no time for a trial of every function, and what would be enough; else empty."""
+    ended = (SearchEnd.SECONDS, SearchEnd.JOB_TIME)
+    if verdict.ended_by not in ended or verdict.trials >= verdict.workloads:
+        return ""
+    candidates = "1 candidate" if verdict.trials == 1 else f"{count(verdict.trials)} candidates"
+    short = f"The time was too short for this model: {candidates} for {count(verdict.workloads)} functions"
+    if verdict.enough_seconds is None or not 0 < verdict.enough_seconds < MAX_SEARCH_SECONDS:
+        return f"{short}."
+    tens = 10 * math.ceil(verdict.enough_seconds / 10)
+    return f"{short}. About {tens} s would allow one for each, and several times that is better."
 
 
 def peer_headline(verdict: PeerVerdict) -> str:

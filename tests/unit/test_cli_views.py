@@ -106,6 +106,21 @@ def test_a_compilation_that_never_ran_names_no_stage(state: JobState) -> None:
             ],
         ),
         (
+            TuneVerdict(
+                trials=2,
+                kept=Schedules.DEFAULT,
+                ended_by=SearchEnd.JOB_TIME,
+                workloads=17,
+                enough_seconds=42.5,
+            ),
+            [
+                "2 of 32 trials, ended because the job needs the time that it has left; the library has the "
+                "default schedules: no other schedule was clearly faster",
+                "The time was too short for this model: 2 candidates for 17 functions. About 50 s would "
+                "allow one for each, and several times that is better.",
+            ],
+        ),
+        (
             TuneVerdict(trials=32, kept=Schedules.SEARCH, ended_by=SearchEnd.TRIALS),
             ["32 trials, ended by tune.trials=32; the library has the search's schedules"],
         ),

@@ -5,7 +5,8 @@ import math
 import pytest
 from report_samples import baseline
 
-from bessemer.contract.report import StoredRecordsUse
+from bessemer.contract.options import SearchEnd
+from bessemer.contract.report import StoredRecordsUse, TuneVerdict
 from bessemer.figures import words
 
 
@@ -104,3 +105,22 @@ def test_neighboring_float32_values_are_printed_differently() -> None:
 )
 def test_the_use_of_tuning_records_is_told_in_words(use: StoredRecordsUse, text: str) -> None:
     assert text in words.records_used(use)
+
+
+@pytest.mark.parametrize(
+    ("trials", "enough_seconds", "ended_by", "end"),
+    [
+        (1, 42.5, SearchEnd.SECONDS, ": 1 candidate for 17 functions. About 50 s would allow one for each, "),
+        (0, None, SearchEnd.SECONDS, ": 0 candidates for 17 functions."),
+        (2, math.inf, SearchEnd.SECONDS, ": 2 candidates for 17 functions."),
+        (2, math.nan, SearchEnd.JOB_TIME, ": 2 candidates for 17 functions."),
+        (17, None, SearchEnd.SECONDS, ""),
+        (2, 42.5, SearchEnd.STOPPED, ""),
+    ],
+)
+def test_a_search_with_too_little_time_says_what_would_be_enough(
+    trials: int, enough_seconds: float | None, ended_by: SearchEnd, end: str
+) -> None:
+    verdict = TuneVerdict(trials=trials, ended_by=ended_by, workloads=17, enough_seconds=enough_seconds)
+    text = words.short_search(verdict)
+    assert text.partition("model")[2].startswith(end) and bool(text) is bool(end)

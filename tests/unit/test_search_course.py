@@ -17,6 +17,7 @@ from worker.compiler.tuning.course import (
     candidate_timeout,
     costs_now,
     costs_of,
+    enough_seconds,
     estimate_seconds,
     fitting_trials,
     lap_gain,
@@ -324,3 +325,23 @@ def test_every_limit_alone_asks_for_a_search(
 ) -> None:
     options = TuneOptions.model_validate(limits)
     assert (options.trials, options.is_open_ended) == (trials, is_open_ended)
+
+
+ROUNDS = [Round(1, 3.0, 2.0, 0.5), Round(1, 1.0, 0.5, 0.5)]
+"""Two trials in 4 seconds."""
+
+
+@pytest.mark.parametrize(
+    ("rounds", "tasks", "ended_by", "expected"),
+    [
+        (ROUNDS, 17, SearchEnd.SECONDS, 10 + 15 * 2),
+        (ROUNDS, 17, SearchEnd.JOB_TIME, 10 + 15 * 2),
+        (ROUNDS, 2, SearchEnd.SECONDS, None),
+        (ROUNDS, 17, SearchEnd.STOPPED, None),
+        ([], 17, SearchEnd.SECONDS, None),
+    ],
+)
+def test_a_search_whose_time_was_too_short_says_what_would_be_enough(
+    rounds: list[Round], tasks: int, ended_by: SearchEnd, expected: float | None
+) -> None:
+    assert enough_seconds(rounds, tasks, 10.0, ended_by) == expected

@@ -42,6 +42,7 @@ def _environment() -> Environment:
         "not_measured": words.not_measured,
         "device_error": words.device_error,
         "measured_where": words.measured_where,
+        "short_search": words.short_search,
         "records_used": words.records_used,
         "rankers_used": words.rankers_used,
     }

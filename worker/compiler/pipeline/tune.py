@@ -47,6 +47,7 @@ from worker.compiler.tuning.course import (
     affords_model,
     candidate_timeout,
     costs_of,
+    enough_seconds,
     longest_comparison,
     shares_of,
     shown_curve,
@@ -269,6 +270,8 @@ def _search_and_apply(
     tasks = _named(_tasks_of(optimized.module, session), optimized.module, options)
     tasks = [replace(task, records=records_of(task.module, advice)) for task in tasks]
     unused = len(advice) - len({id(record) for task in tasks for record in task.records})
+    if tasks and session.journal is not None:
+        _tell(context, "reading the records of earlier searches")
     stored = open_journal(tasks, session)
     unsearched = count_dynamic(optimized.module)
     scope = shown_scope(len(tasks), unsearched)
@@ -311,6 +314,8 @@ def _search_and_apply(
         "estimate": course.estimate,
         "curve": shown_curve(course.points),
         "shares": shares_of(course.rounds),
+        "workloads": len(tasks),
+        "enough_seconds": enough_seconds(course.rounds, len(tasks), result.seconds, ended_by),
         "rankers": dict(Counter(task.ranked_by for task in result.tasks if task.ranked_by is not None)),
     }
     return outcome.optimized, outcome.module, result.model_copy(update=found)
@@ -420,12 +425,18 @@ def _measure_before(
     session, began = model.session, time.monotonic()
     measured_before = session.clock.measure_seconds
     limit = course.search_seconds([task.standing for task in tasks])
-    measure_defaults(tasks, session, lambda seconds: time.monotonic() - started + seconds < limit)
+    measure_defaults(
+        tasks,
+        session,
+        lambda seconds: time.monotonic() - started + seconds < limit,
+        lambda done: _tell(context, f"timing the default schedules, {done} of {len(tasks)} functions"),
+    )
     defaults_seconds = time.monotonic() - began
     measure_seconds = session.clock.measure_seconds - measured_before
     course.costs = costs_of(len(tasks), defaults_seconds, measure_seconds, None)
     if not tasks or not session.is_local or not affords_model(limit, defaults_seconds):
         return model
+    _tell(context, "timing the whole model with the default schedules")
     untuned = time_untuned(model.finalists(model.default), context)
     model_seconds = time.monotonic() - began - defaults_seconds
     model_seconds += 0.0 if untuned is None else untuned.open_seconds  # the comparison opens both
@@ -434,6 +445,11 @@ def _measure_before(
         return model
     course.untuned_seconds = untuned.seconds
     return replace(model, library=untuned.library)
+
+
+def _tell(context: StageContext, what: str) -> None:
+    """Say what happens before the first trial."""
+    context.observer.progress(Stage.TUNE, 0, 0, what)
 
 
 def _lay_out_better(

@@ -230,6 +230,24 @@ def shares_of(rounds: Sequence[Round]) -> SearchShares | None:
     )
 
 
+def enough_seconds(rounds: Sequence[Round], tasks: int, seconds: float, ended_by: SearchEnd) -> float | None:
+    """About how long a search would have to take for a trial of every function.
+
+    Args:
+        rounds: what rounds took.
+        tasks: the number of functions.
+        seconds: how long the search took.
+        ended_by: why it ended.
+
+    Returns:
+        None unless its time ended before that, and if no trial has shown how long one takes.
+    """
+    trials = sum(each.trials for each in rounds)
+    if ended_by not in (SearchEnd.SECONDS, SearchEnd.JOB_TIME) or not 0 < trials < tasks:
+        return None
+    return seconds + (tasks - trials) * sum(each.seconds for each in rounds) / trials
+
+
 def shown_curve(points: Sequence[SearchPoint]) -> tuple[SearchPoint, ...]:
     """The first point, the last, and each that is lower than the one before it; at most ``MAX_POINTS``."""
     lower = [

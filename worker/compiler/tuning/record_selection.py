@@ -24,7 +24,10 @@ _DEFAULTS_AT_ONCE = 8
 
 
 def measure_defaults(
-    tasks: Sequence[TaskSearch], session: TuningSession, fits: Callable[[float], bool] = lambda _seconds: True
+    tasks: Sequence[TaskSearch],
+    session: TuningSession,
+    fits: Callable[[float], bool] = lambda _seconds: True,
+    report: Callable[[int], object] = lambda _done: None,
 ) -> None:
     """Measure the default schedule of every task; the time of one that fails stays None.
 
@@ -32,11 +35,13 @@ def measure_defaults(
         tasks: the tasks.
         session: how to measure.
         fits: whether as many seconds are left of the search's time, or else no more are measured.
+        report: told before each batch how many tasks are measured.
     """
     last_seconds = 0.0
     for first in range(0, len(tasks), _DEFAULTS_AT_ONCE):
         if not fits(last_seconds):
             break
+        report(first)
         began = time.monotonic()
         some = tasks[first : first + _DEFAULTS_AT_ONCE]
         modules = [default_module(task, session) for task in some]
