@@ -722,7 +722,7 @@ class TuneVerdict(Document):
     enough_seconds: float | None = Field(
         default=None,
         description="About how long the search would have to take for a trial of every function; null unless "
-        "its time ended before that, and if no trial has shown how long one takes.",
+        "its time ended before that, and if nothing has shown how long a trial takes.",
     )
     devices: tuple[SearchDevice, ...] = Field(
         default=(),

@@ -332,16 +332,24 @@ ROUNDS = [Round(1, 3.0, 2.0, 0.5), Round(1, 1.0, 0.5, 0.5)]
 
 
 @pytest.mark.parametrize(
-    ("rounds", "tasks", "ended_by", "expected"),
+    ("rounds", "tasks", "ended_by", "trials_seconds"),
     [
-        (ROUNDS, 17, SearchEnd.SECONDS, 10 + 15 * 2),
-        (ROUNDS, 17, SearchEnd.JOB_TIME, 10 + 15 * 2),
+        (ROUNDS, 17, SearchEnd.SECONDS, 15 * 2),
+        (ROUNDS, 17, SearchEnd.JOB_TIME, 15 * 2),
         (ROUNDS, 2, SearchEnd.SECONDS, None),
         (ROUNDS, 17, SearchEnd.STOPPED, None),
-        ([], 17, SearchEnd.SECONDS, None),
+        ([], 17, SearchEnd.SECONDS, 17 * 0.75),
     ],
 )
 def test_a_search_whose_time_was_too_short_says_what_would_be_enough(
-    rounds: list[Round], tasks: int, ended_by: SearchEnd, expected: float | None
+    rounds: list[Round], tasks: int, ended_by: SearchEnd, trials_seconds: float | None
 ) -> None:
-    assert enough_seconds(rounds, tasks, 10.0, ended_by) == expected
+    costs = Costs(build_seconds=0.5, measure_seconds=0.25, model_seconds=3.0)
+    found = enough_seconds(rounds, costs, tasks, 10.0, ended_by)
+    settling = SLACK * settling_seconds(costs_now(costs, rounds), tasks)
+    assert found == (None if trials_seconds is None else 10 + trials_seconds + settling)
+
+
+def test_nothing_is_enough_as_long_as_no_trial_has_a_time() -> None:
+    costs = Costs(build_seconds=0.0, measure_seconds=0.0, model_seconds=0.0)
+    assert enough_seconds([], costs, 17, 10.0, SearchEnd.SECONDS) is None

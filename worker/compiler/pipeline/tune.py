@@ -315,7 +315,7 @@ def _search_and_apply(
         "curve": shown_curve(course.points),
         "shares": shares_of(course.rounds),
         "workloads": len(tasks),
-        "enough_seconds": enough_seconds(course.rounds, len(tasks), result.seconds, ended_by),
+        "enough_seconds": enough_seconds(course.rounds, course.costs, len(tasks), result.seconds, ended_by),
         "rankers": dict(Counter(task.ranked_by for task in result.tasks if task.ranked_by is not None)),
     }
     return outcome.optimized, outcome.module, result.model_copy(update=found)

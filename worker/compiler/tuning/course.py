@@ -230,22 +230,30 @@ def shares_of(rounds: Sequence[Round]) -> SearchShares | None:
     )
 
 
-def enough_seconds(rounds: Sequence[Round], tasks: int, seconds: float, ended_by: SearchEnd) -> float | None:
-    """About how long a search would have to take for a trial of every function.
+def enough_seconds(
+    rounds: Sequence[Round], costs: Costs, tasks: int, seconds: float, ended_by: SearchEnd
+) -> float | None:
+    """About how long a search would have to take for a trial of every function, and to settle the winners.
 
     Args:
         rounds: what rounds took.
+        costs: what a trial takes as long as no round has shown it.
         tasks: the number of functions.
         seconds: how long the search took.
         ended_by: why it ended.
 
     Returns:
-        None unless its time ended before that, and if no trial has shown how long one takes.
+        None unless its time ended before that, and if nothing has shown how long a trial takes.
     """
     trials = sum(each.trials for each in rounds)
-    if ended_by not in (SearchEnd.SECONDS, SearchEnd.JOB_TIME) or not 0 < trials < tasks:
+    if ended_by not in (SearchEnd.SECONDS, SearchEnd.JOB_TIME) or trials >= tasks:
         return None
-    return seconds + (tasks - trials) * sum(each.seconds for each in rounds) / trials
+    whole = sum(each.seconds for each in rounds)
+    trial_seconds = whole / trials if trials else costs.build_seconds + costs.measure_seconds
+    if trial_seconds <= 0:
+        return None
+    settling = SLACK * settling_seconds(costs_now(costs, rounds), tasks)
+    return seconds + (tasks - trials) * trial_seconds + settling
 
 
 def shown_curve(points: Sequence[SearchPoint]) -> tuple[SearchPoint, ...]:
