@@ -132,7 +132,8 @@ def short_search(verdict: TuneVerdict) -> str:
     if verdict.ended_by not in ended or verdict.trials >= verdict.workloads:
         return ""
     candidates = "1 candidate" if verdict.trials == 1 else f"{count(verdict.trials)} candidates"
-    short = f"The time was too short for this model: {candidates} for {count(verdict.workloads)} functions"
+    tried = f"{candidates} for {count(verdict.workloads)} functions"
+    short = f"The search had too little time for this model: {tried}"
     if verdict.enough_seconds is None or not 0 < verdict.enough_seconds < MAX_SEARCH_SECONDS:
         return f"{short}."
     tens = 10 * math.ceil(verdict.enough_seconds / 10)
