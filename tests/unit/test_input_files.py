@@ -128,6 +128,7 @@ def named_twice(first: str, second: str) -> bytes:
         (single_array(), "`numpy.savez`"),
         (named_twice("x", "x.npy"), "'x' twice"),
         (zipped("x.npy", array_of_shape("(0, 999999999999999999999999)")), "cannot be read as an .npz file"),
+        (zipped("x.npy", array_of_shape("(785000000000000,)")), "'x' is larger by its header than its data"),
         (zipped("x.npy", array_of_shape("(True, 6)")), "cannot be read as an .npz file"),
         (safetensors({"x": entry("F8_E4M3", [6], 0, 6)}, bytes(6)), "'x' has the dtype F8_E4M3"),
         (struct.pack("<Q", 9000) + b"[" * 9000, "its header is not JSON"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,7 @@ import numpy as np
 
 from bessemer.bundle import run
 from bessemer.contract.problem import ErrorCode
-from worker.errors import JobError, failure_of
+from worker.errors import JobError, failure_of, ran_out_of_memory
 
 Array = np.ndarray[Any, Any]
 Arrays = dict[str, Array]
@@ -37,9 +40,24 @@ def read_inputs(path: Path) -> Arrays:
     try:
         return run.load_arrays(path) if start.startswith(ZIP_MAGIC) else _read_safetensors(path)
     except Exception as error:
+        if ran_out_of_memory(error) and (name := _array_without_its_data(path)) is not None:
+            detail = f"the body is not a readable .npz file: '{name}' is larger by its header than its data"
+            raise JobError(ErrorCode.INPUTS_UNREADABLE, detail) from error
         detail = str(error) if isinstance(error, run.InputError) else _unreadable(error)
         detail = detail.replace(str(path), "the body")[:MAX_DETAIL_CHARACTERS]
         raise failure_of(ErrorCode.INPUTS_UNREADABLE, error, detail) from error
+
+
+def _array_without_its_data(path: Path) -> str | None:
+    """An array of an ``.npz`` file whose header claims more bytes than follow; None if there is none."""
+    formats = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    with contextlib.suppress(Exception), zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            with archive.open(info) as member:
+                shape, _, dtype = formats[np.lib.format.read_magic(member)](member)
+            if math.prod(shape) * dtype.itemsize > info.file_size:
+                return info.filename.removesuffix(".npy")
+    return None
 
 
 def _unreadable(error: Exception) -> str:
