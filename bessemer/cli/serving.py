@@ -6,8 +6,8 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Self
@@ -27,6 +27,8 @@ WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 PROBE_TIMEOUT_SECONDS = 5.0
 READY = re.compile(rb"app: ready at \S+:(\d+)\n")
 READ_BYTES = 4096
+LOCK = "serve.lock"
+"""The file in the data folder that a running service locks."""
 
 
 def serve(
@@ -54,7 +56,23 @@ def serve(
             "BESSEMER_HOST": host,
             "BESSEMER_PORT": str(port),
         }
-        raise typer.Exit(_serve(root, environment, host))
+        with _marked_as_used(data):
+            print_lines(errors, "starting the app and a worker, which takes some seconds")
+            raise typer.Exit(_serve(root, environment, host))
+
+
+@contextmanager
+def _marked_as_used(data: Path) -> Iterator[None]:
+    """Say if another service runs on this folder: a second one is rarely meant."""
+    import fcntl  # not on Windows, where clients run
+
+    with (data / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            said = f"note: another `bessemer serve` runs on {data}: both serve the same jobs"
+            print_lines(errors, said)
+        yield
 
 
 class _Announcement:

@@ -1,5 +1,6 @@
 """``bessemer serve`` and its processes."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bessemer.cli.processes import ChildProcesses
+from bessemer.cli.serving import LOCK
 from worker.supervisor.processes import read_process
 
 ROOT = Path(__file__).parents[3]
@@ -156,6 +158,20 @@ def test_serve_prints_the_port_assigned_to_the_app(wheel: Path) -> None:
     ran = serve(wheel, "--data", str(wheel / "data"), "--port", "0")
     port = (wheel / "data" / "port").read_text()
     assert ran.stdout == f"Bessemer is ready at http://127.0.0.1:{port} (Ctrl-C stops it)\n"
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_serve_says_if_another_service_uses_the_folder(wheel: Path, is_used: bool) -> None:
+    for program in ("app", "worker"):
+        (wheel / program).mkdir(exist_ok=True)
+        (wheel / program / "__init__.py").touch()
+        (wheel / program / "__main__.py").write_text("raise SystemExit(7)")
+    (wheel / "data").mkdir()
+    with (wheel / "data" / LOCK).open("w") as lock:
+        if is_used:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        ran = serve(wheel, "--data", str(wheel / "data"), "--port", "0")
+    assert ("another `bessemer serve` runs on" in ran.stderr) is is_used
 
 
 def test_when_the_app_dies_the_worker_is_stopped_and_the_status_is_1(wheel: Path) -> None:
