@@ -4,7 +4,7 @@ import json as json_module
 import sys
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -107,7 +107,7 @@ def write(model: "Model", prompt: Sequence[int], steps: int) -> Generated:
             a token does not fit its dtype.
     """
     session, entries = model.session(), token_entries(model)
-    _check_tokens(entries[1], prompt)
+    check_tokens(entries.values(), prompt)
     _check_length(model, entries[1], len(prompt), steps)
     began = time.perf_counter()
     at = 0
@@ -122,11 +122,15 @@ def write(model: "Model", prompt: Sequence[int], steps: int) -> Generated:
     return Generated(tuple(prompt), tuple(written), read - began, time.perf_counter() - read)
 
 
-def _check_tokens(entry: "Entry", prompt: Sequence[int]) -> None:
-    """Refuse tokens that the decoder's dtype cannot hold."""
+def check_tokens(entries: Iterable["Entry"], prompt: Sequence[int]) -> None:
+    """Refuse tokens that the narrowest dtype of the entry points cannot hold.
+
+    Raises:
+        InvalidArgumentError: there are such tokens.
+    """
     import numpy as np
 
-    dtype = _without_seed(entry)[0].dtype
+    dtype = min((_without_seed(entry)[0].dtype for entry in entries), key=lambda name: np.iinfo(name).max)
     if max(prompt) > np.iinfo(dtype).max:
         raise InvalidArgumentError(f"token {max(prompt)} does not fit the decoder's {dtype}")
 

@@ -6,7 +6,7 @@ import pytest
 from tensor_samples import tensor
 
 from bessemer.bundle.run import Entry, Model
-from bessemer.cli.generating import read_tokens, token_entries
+from bessemer.cli.generating import check_tokens, read_tokens, token_entries
 from bessemer.contract.decoder import decoder_tokens, tokens_taken
 from bessemer.contract.tensor import TensorSpec
 from bessemer.errors import InvalidArgumentError
@@ -67,3 +67,14 @@ def test_a_prompt_is_a_list_of_token_numbers(text: str, words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         read_tokens(text)
     assert read_tokens("1, 2,18446744073709551615") == (1, 2, 2**64 - 1)
+
+
+def test_a_token_must_fit_every_entry_point_that_reads_tokens(tmp_path: Path) -> None:
+    narrow = tensor("input_ids=1x16:int8")
+    entries = [
+        Entry(tmp_path, {"inputs": [spec.model_dump(mode="json") for spec in inputs], "outputs": []}, list)
+        for inputs in ((TOKEN, POSITION), (narrow, POSITIONS))
+    ]
+    check_tokens(entries, [127])
+    with pytest.raises(InvalidArgumentError, match="token 128 does not fit the decoder's int8"):
+        check_tokens(entries, [128])
