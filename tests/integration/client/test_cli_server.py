@@ -357,7 +357,7 @@ def test_a_job_that_no_worker_takes_says_so_in_its_first_line(
         (("compile", "{model}", "--no-wait"), 1, "It needs a live worker"),
         (("check", "{model}", "--no-wait"), 1, "It needs a live worker"),
         (("compile", "{model}", "--input", "x=1x"), 2, "is not a shape"),
-        (("compile", "{model}", "--input", "y=1x9"), 1, "'y'"),
+        (("compile", "{model}", "--input", "y=1x9"), 2, "'y'"),
         (("compile", "{model}", "--frob"), 2, "No such option"),
         (("compile", "{model}", "--dimension", "n=1..8"), 2, "no shape in `inputs` names 'n'"),
         (("check", "{entry}:broken"), 1, "ZeroDivisionError: division by zero (net.py:"),
