@@ -35,7 +35,7 @@ def sweep(service: Service) -> int:
 
 
 def enqueue_missing(service: Service) -> int:
-    """Enqueue the tasks of rows whose app stopped before it could. None that fails stops the others."""
+    """Enqueue the tasks of rows whose app stopped before it could. One that fails stops no other."""
     age_seconds = service.settings.sweep_age_seconds
     tasks = [task for rows in service.store.task_rows for task in rows.unenqueued(age_seconds)]
     count = 0

@@ -64,7 +64,7 @@ async def follow_compilation(
     """Stream all past events, then new events as they happen. The stream ends with the compilation.
 
     Comments keep an idle connection alive. If the stream ends without a final event, the connection was
-    lost, or the key was revoked: reconnect with `Last-Event-ID`.
+    lost, or the key was revoked or has expired: reconnect with `Last-Event-ID`.
     """
     admitted_at = time.monotonic()
     with service.metrics.following():

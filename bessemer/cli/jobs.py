@@ -18,6 +18,7 @@ from bessemer.cli.output import (
     aligned,
     connected,
     errors,
+    failure_status,
     print_json,
     print_lines,
     print_result,
@@ -84,7 +85,7 @@ def show(
             follow(job, errors if json else results)
         _show(job.document, json)
         if until_ended and job.state is not JobState.SUCCEEDED:
-            raise typer.Exit(ExitStatus.FAILED)
+            raise typer.Exit(failure_status(job.document.problem))
 
 
 def _read_or_group(client: Client, name: str) -> Job | Group:

@@ -70,8 +70,10 @@ def _marked_as_used(data: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            said = f"note: another `bessemer serve` runs on {data}: both serve the same jobs"
+            said = f"note: another `bessemer serve` already uses {data}: both take jobs from the same queue"
             print_lines(errors, said)
+        except OSError:
+            pass  # network file systems without locks
         yield
 
 

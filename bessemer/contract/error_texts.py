@@ -103,7 +103,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         413, "The model is larger than this server accepts", "Ask the operator to raise the limit."
     ),
     ErrorCode.MODEL_EMPTY: ErrorText(
-        422, "The upload is empty", "Save the model again, and upload the file that has its bytes."
+        422, "The upload is empty", "Save the model again, and check that the file is not empty."
     ),
     ErrorCode.UPLOAD_INCOMPLETE: ErrorText(
         400, "The upload ended early", "Upload the model again; the server kept nothing.", True
@@ -337,7 +337,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "The worker cannot run this library, so it cannot verify it",
         "`detail` says why. If the sizes are the reason, fix them, without `dimensions`. Otherwise choose a "
         "target that a worker's own processor or GPU runs, add such a worker, or ask for "
-        "`verification: none` (on the command line: `--option verification=none`).",
+        "`verification: none`.",
     ),
     ErrorCode.VERIFY_MISMATCH: ErrorText(
         422,

@@ -19,7 +19,7 @@ from bessemer.contract.request import KERNEL_KEY_PATTERN
 from bessemer.contract.target import FEATURE_PATTERN, WORD_PATTERN
 from bessemer.contract.tensor import DIMENSION_NAME_PATTERN, TENSOR_NAME_PATTERN
 
-WORD_IN_WORDS = "letters, digits, '.', '_' and '-' that begins with a letter or a digit, of 64 at most"
+WORD_IN_WORDS = "at most 64 letters, digits, '.', '_' and '-' that begins with a letter or a digit"
 LABEL_KEY_IN_WORDS = "lower-case letters and digits with '._/-' inside, of 63 characters at most"
 LABEL_VALUE_IN_WORDS = "printable ASCII characters, 128 at most"
 
@@ -45,8 +45,8 @@ TEXT_FORMS = {
 """Descriptions of the contract's patterns."""
 
 TYPES_IN_WORDS = {
-    "dict_type": "expected names with values",
-    "model_type": "expected names with values",
+    "dict_type": "expected fields with values",
+    "model_type": "expected fields with values",
     "tuple_type": "expected a list",
     "list_type": "expected a list",
     "int_type": "expected a whole number",

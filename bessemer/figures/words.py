@@ -137,7 +137,8 @@ def short_search(verdict: TuneVerdict) -> str:
     if verdict.enough_seconds is None or not 0 < verdict.enough_seconds < MAX_SEARCH_SECONDS:
         return f"{short}."
     tens = 10 * math.ceil(verdict.enough_seconds / 10)
-    return f"{short}. About {tens} s would allow one for each, and several times that is better."
+    enough = f"About {tens} s would allow one candidate for each function"
+    return f"{short}. {enough}; several times as long is better."
 
 
 def peer_headline(verdict: PeerVerdict) -> str:

@@ -224,17 +224,16 @@ class Listener(nn.Module):
 
 
 class Classifier(nn.Module):
-    """A linear layer of a flattened image whose channels leave gaps in the blocks."""
+    """A linear layer of a flattened image, which a sum may read, too."""
 
-    def __init__(self, sums_up: bool) -> None:
+    def __init__(self, channels: int, sums_up: bool = False) -> None:
         super().__init__()
         self.sums_up = sums_up
-        self.left, self.right = nn.Conv2d(3, 15, 3, padding=1), nn.Conv2d(3, 65, 3, padding=1)
-        self.hidden = nn.Linear(80 * 16, 11)
+        self.image = nn.Conv2d(3, channels, 3, padding=1)
+        self.hidden = nn.Linear(channels * 16, 11)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        joined = torch.cat([torch.relu(self.left(x)), torch.relu(self.right(x))], 1)
-        flat = torch.flatten(functional.max_pool2d(joined, 4), 1)
+        flat = torch.flatten(functional.max_pool2d(torch.relu(self.image(x)), 4), 1)
         hidden = self.hidden(flat)
         return hidden + flat.sum(1, keepdim=True) if self.sums_up else hidden
 
@@ -272,18 +271,22 @@ def test_a_model_stays_in_blocks_from_its_input_to_its_pooled_output(
     assert unclaimed_functions(module) == ()
 
 
-@pytest.mark.parametrize("sums_up", [False, True])
+@pytest.mark.parametrize(
+    ("model", "copies"),
+    [(Classifier(29), False), (Classifier(29, sums_up=True), True), (Classifier(2), True)],
+    ids=["read by the layer", "read by a sum too", "few channels in a block"],
+)
 def test_a_linear_layer_reads_a_flattened_image_without_a_copy(
-    sums_up: bool, server: CandidateClient, tmp_path: Path
+    model: nn.Module, copies: bool, server: CandidateClient, tmp_path: Path
 ) -> None:
-    captured = capture_module(Classifier(sums_up), torch.randn(3, 3, 16, 16))
+    captured = capture_module(model, torch.randn(3, 3, 16, 16))
     target = captured.upload.target.llvm
     module = schedule_rest(optimized(captured, make_context(tmp_path)).module, target)
 
     actual = run_compiled(server, module, target, captured.inputs, tmp_path)
     np.testing.assert_allclose(actual, captured.references[0], rtol=1e-4, atol=1e-5)
     names = [str(variable.name_hint) for variable in module.get_global_vars()]
-    assert any("from_blocks" in name for name in names) is sums_up
+    assert any("from_blocks" in name for name in names) is copies
 
 
 def test_an_image_that_lies_channels_last_is_right(server: CandidateClient, tmp_path: Path) -> None:

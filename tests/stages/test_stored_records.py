@@ -190,6 +190,12 @@ HOSTILE: dict[str, list[Any]] = {
         ["SampleCategorical", [], [[1], [1.0]], ["v1"]],
         ["Annotate", [None, "v1"], ["bessemer.plan.rows"], []],
     ],
+    "it ends the process, after a choice that it leaves open": [
+        ["GetSBlock", [], ["root", "main"], ["b0"]],
+        ["SampleCategorical", [], [[1, 2], [0.5, 0.5]], ["v0"]],
+        ["Annotate", ["b0", "v0"], ["chosen"], []],
+        ["Annotate", [None, "v0"], ["bessemer.plan.rows"], []],
+    ],
     "TVM raises IndexError": [
         ["GetSBlock", [], ["root", "main"], ["b0"]],
         ["Unannotate", ["b0"], ["nope"], []],

@@ -171,7 +171,7 @@ def test_serve_says_if_another_service_uses_the_folder(wheel: Path, is_used: boo
         if is_used:
             fcntl.flock(lock, fcntl.LOCK_EX)
         ran = serve(wheel, "--data", str(wheel / "data"), "--port", "0")
-    assert ("another `bessemer serve` runs on" in ran.stderr) is is_used
+    assert ("another `bessemer serve` already uses" in ran.stderr) is is_used
 
 
 def test_when_the_app_dies_the_worker_is_stopped_and_the_status_is_1(wheel: Path) -> None:

@@ -60,7 +60,7 @@ def advice_of(module: tvm.IRModule, traces: Sequence[str]) -> Advice:
             continue
         try:
             noted = noted_plan(applied(trace, module).mod[_ENTRY])
-        except (MisfitError, TypeError, ValueError) as error:
+        except (*REFUSALS, OverflowError) as error:
             _pass_over(error)
             continue
         if noted is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,10 +26,12 @@ from worker.errors import ran_out_of_memory, short_message
 if TYPE_CHECKING:
     from worker.candidates.client import CandidateClient
 
-_SECONDS = 10.0
-"""Processor time for one trace alone."""
-_SECONDS_OF_ALL = 30.0
-_WORKERS = 2
+_GROUP_SECONDS = 30.0
+"""Processor time for some traces in one process."""
+_LEFT_SECONDS = 60.0
+"""How long to look for the traces that end a process; those that were not tried by then are left out."""
+_SEED = 1
+"""A trace may leave decisions open: the job must draw what the forked process drew."""
 
 
 class MisfitError(ValueError):
@@ -60,7 +63,7 @@ def applied(trace: str, module: tvm.IRModule) -> s_tir.Schedule:
         MisfitError: the trace does not apply, or brings code along.
     """
     try:
-        schedule, instructions = s_tir.Schedule(module), json.loads(trace)
+        schedule, instructions = s_tir.Schedule(module, seed=_SEED), json.loads(trace)
         Trace.apply_json_to_schedule(instructions, schedule)
         refuse_foreign_code(instructions, module, schedule.mod)
     except Exception as error:
@@ -87,24 +90,32 @@ class Replays:
         Args:
             modules: the functions by their hash.
             traced: traces; those of other functions are left out.
-            replay: what will be done with a trace; a module's function.
+            replay: what the job will do with a trace; it must pickle.
         """
         own = [each for each in traced if each.workload in modules]
         workloads = {each.workload for each in own}
         texts = {workload: tvm.ir.save_json(modules[workload]) for workload in workloads}
         calls = [partial(_replay, replay, each.trace, texts[each.workload]) for each in own]
-        if not calls or self._end_well([partial(_all, calls)], _SECONDS_OF_ALL)[0]:
-            return own
-        ends = self._end_well(calls, _SECONDS)
+        ends = self._ends(calls, time.monotonic() + _LEFT_SECONDS) if calls else []
         for each, ended_well in zip(own, ends, strict=True):
             if not ended_well:
-                tuning_logger().warning("a stored record of function %s ends the compiler", each.workload)
+                said = "a stored record of function %s ends the compiler, or takes too long to replay"
+                tuning_logger().warning(said, each.workload)
         return [each for each, ended_well in zip(own, ends, strict=True) if ended_well]
 
-    def _end_well(self, calls: Sequence[Callable[[], None]], seconds: float) -> list[bool]:
-        groups = tuple(CompileFunctions((), pickle.dumps(call), seconds) for call in calls)
-        outcomes = self.candidates.compile_many(CompileBatch(groups, _WORKERS), lambda _: None)
-        return [outcome.failure is None and not outcome.is_late for outcome in outcomes]
+    def _ends(self, calls: Sequence[Callable[[], None]], until: float) -> list[bool]:
+        """Which calls end well: all together, or else half of them after the other, down to single ones."""
+        if self._end_well(calls):
+            return [True] * len(calls)
+        if len(calls) == 1 or time.monotonic() > until:
+            return [False] * len(calls)
+        middle = len(calls) // 2
+        return self._ends(calls[:middle], until) + self._ends(calls[middle:], until)
+
+    def _end_well(self, calls: Sequence[Callable[[], None]]) -> bool:
+        group = CompileFunctions((), pickle.dumps(partial(_all, calls)), _GROUP_SECONDS)
+        (outcome,) = self.candidates.compile_many(CompileBatch((group,), workers=1), lambda _: None)
+        return outcome.failure is None and not outcome.is_late
 
 
 def _all(calls: Sequence[Callable[[], None]]) -> None:
@@ -113,7 +124,9 @@ def _all(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def _replay(replay: Replay, trace: str, text: str) -> None:
+    """Do what the job will do, which passes over traces that raise."""
     try:
         replay(trace, tvm.ir.load_json(text))
-    except MisfitError:
-        return
+    except Exception as error:
+        if ran_out_of_memory(error):
+            raise

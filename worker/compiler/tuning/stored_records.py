@@ -14,6 +14,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from types import MappingProxyType
@@ -168,7 +169,8 @@ def find_schedules(
     modules = {workload_of(function.module): function.module for function in functions}
     winners = [trial for trial in answer.records if trial.won and trial.workload in modules]
     by_workload: dict[str, list[StoredTrial]] = {}
-    for trial in (survivors := replays.surviving(modules, winners)):
+    used = partial(_used, str(target))
+    for trial in (survivors := replays.surviving(modules, winners, used)):
         by_workload.setdefault(trial.workload, []).append(trial)
     records, judged, misfits = [], [], len(winners) - len(survivors)
     choices = followed
@@ -176,9 +178,7 @@ def find_schedules(
     for function in functions:
         for trial in by_workload.get(workload_of(function.module), ()):
             try:
-                schedule = applied(trial.trace, function.module)
-                follow_plans(schedule.mod, target)
-                wanted = wanted_layout(schedule.mod)
+                schedule, wanted = _used(target, trial.trace, function.module)
             except REFUSALS as error:
                 misfits += _skip(error)
                 continue
@@ -195,6 +195,19 @@ def find_schedules(
     hits = len(judged)
     use = StoredRecordsUse(hits=hits, misses=len(functions) - hits, misfits=misfits)
     return StoredSchedules(tuple(records), tuple(judged), use, choices)
+
+
+def _used(
+    target: tvm.target.Target | str, trace: str, module: tvm.IRModule
+) -> tuple[s_tir.Schedule, LayoutChoices]:
+    """A function's schedule after a trace, and what that wants from the layout phase.
+
+    Raises ``REFUSALS`` if the trace or its plan does not apply. A target may be its text, which pickles.
+    """
+    schedule = applied(trace, module)
+    known = target if isinstance(target, tvm.target.Target) else tvm.target.Target(json.loads(target))
+    follow_plans(schedule.mod, known)
+    return schedule, wanted_layout(schedule.mod)
 
 
 def layout_candidate(module: tvm.IRModule, wanted: LayoutChoices, model: str) -> MeasureCandidate:

@@ -30,6 +30,7 @@ from worker.compiler.layout.attention.attention_compute import Attention, Edit, 
 from worker.compiler.layout.attention.match_attention import Match, Step, find_attentions, is_masked
 from worker.compiler.layout.relax_graph import (
     Graph,
+    Shape,
     are_known,
     operator_of,
     read_graph,
@@ -49,9 +50,10 @@ def fuse_attention(module: tvm.IRModule, _context: tvm.transform.PassContext) ->
         if isinstance(function, relax.Function):
             graph = read_graph(function)
             attentions = {}
+            swapped = _SwappedMasks()
             for match in find_attentions(graph):
                 last, order = _result_of(graph, match)
-                attentions[last] = _Fusion(graph, match, order)
+                attentions[last] = _Fusion(graph, match, order, swapped)
             if attentions:
                 fused = _replace(fused, variable, attentions)
     return fused
@@ -77,11 +79,28 @@ def _result_of(graph: Graph, match: Match) -> tuple[relax.Var, tuple[int, ...]]:
         last, order = reader, tuple(order[axis] for axis in swapped)
 
 
+class _SwappedMasks:
+    """Constant masks with the queries last: attentions with the same mask share one."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[GenericConst, Shape, GenericConst]] = []
+
+    def of(self, mask: GenericConst, values: Array) -> GenericConst:
+        """The mask whose values in the wanted shape are given, swapped."""
+        for known, shape, swapped in self._known:
+            if known.same_as(mask) and shape == values.shape:
+                return swapped
+        found = np.ascontiguousarray(np.swapaxes(values, -1, -2))
+        self._known.append((mask, values.shape, relax.const(found, str(found.dtype))))
+        return self._known[-1][-1]
+
+
 class _Fusion:
     """Builds the function of a match and collects its arguments."""
 
-    def __init__(self, graph: Graph, match: Match, order: tuple[int, ...]) -> None:
+    def __init__(self, graph: Graph, match: Match, order: tuple[int, ...], swapped: _SwappedMasks) -> None:
         self._graph = graph
+        self._swapped = swapped
         self.arguments: list[relax.Expr] = []
         edits, causal = self._edits(match)
         self.attention = Attention(
@@ -148,22 +167,25 @@ class _Fusion:
 
     def _mask(self, operand: relax.Expr) -> Operand:
         """A mask as the function reads it: a constant one has the queries last, the order of its readers."""
-        values = self._constant(operand)
+        values, mask = self._constant(operand), self._under_reshapes(operand)
         if values is None or values.ndim < 2 or values.shape[-2] == 1:
             return self._operand(operand)
-        swapped = np.ascontiguousarray(np.swapaxes(values, -1, -2))
         axes = [*range(values.ndim - 2), values.ndim - 1, values.ndim - 2]
-        return Operand(self._parameter(relax.const(swapped, str(swapped.dtype))), (_transposed(axes),))
+        return Operand(self._parameter(self._swapped.of(mask, values)), (_transposed(axes),))
 
     def _constant(self, operand: relax.Expr | None) -> Array | None:
         """The value of a constant, or of a reshaped one; None for others."""
         shape = None if operand is None else static_shape(operand)
-        if shape is None:
+        if operand is None or shape is None:
             return None
+        bound = self._under_reshapes(operand)
+        return bound.value.numpy().reshape(shape) if isinstance(bound, GenericConst) else None
+
+    def _under_reshapes(self, operand: relax.Expr) -> relax.Expr:
         bound = self._graph.lookup(operand)
         while operator_of(bound) in ("expand_dims", "reshape"):
             bound = self._graph.lookup(bound.args[0])
-        return bound.value.numpy().reshape(shape) if isinstance(bound, GenericConst) else None
+        return bound
 
     def _seen(self, step: Step, match: Match) -> Array | None:
         """The keys ``[..., T, S]`` that a query sees by a constant mask; None for other steps."""

@@ -89,8 +89,8 @@ def _fixed_type(operand: relax.Expr) -> tuple[tuple[int, ...], str] | None:
 
 
 _NARROWEST_BITS = 32
-_MOST_SPARE = 0.25
-"""Of the blocks that channels fill: what elementwise kernels may compute in vain, rather than copy."""
+MOST_SPARE = 0.25
+"""Of the blocks that channels fill: what kernels may compute in vain, rather than copy."""
 _CONVERSIONS = frozenset({"to_blocks", "pack_weights", "regroup"})
 _KERNELS = ("relax.nn.conv", "relax.nn.max_pool", "relax.nn.avg_pool", "relax.nn.adaptive", "relax.mean")
 """How the names of operators begin that are not computed twice."""
@@ -172,7 +172,7 @@ class BlockedGraph(PyExprMutator):
     def compact(self, operand: relax.Expr) -> Blocked | None:
         """The operand in blocks, its channels in any slots, but without many gaps."""
         found = self.spread(operand)
-        if found is None or found.spare_blocks <= _MOST_SPARE * (found.blocks - found.spare_blocks):
+        if found is None or found.spare_blocks <= MOST_SPARE * (found.blocks - found.spare_blocks):
             return found
         return self._gathered(operand, found)
 

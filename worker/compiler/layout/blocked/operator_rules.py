@@ -18,7 +18,7 @@ from tvm import relax
 
 from worker.compiler.layout.blocked import compute
 from worker.compiler.layout.blocked.activation import activation_of
-from worker.compiler.layout.blocked.blocked_graph import Array, Blocked, BlockedGraph, Postponed
+from worker.compiler.layout.blocked.blocked_graph import MOST_SPARE, Array, Blocked, BlockedGraph, Postponed
 from worker.compiler.layout.blocked.weight_packing import pack_vector, spread_channels
 from worker.compiler.layout.images import FLOATS, IMAGE_LAYOUTS, Image, Window, image_of, pool_window_of
 from worker.compiler.layout.relax_graph import static_shape
@@ -141,6 +141,8 @@ def permute(call: relax.Call, graph: BlockedGraph) -> Postponed | None:
 
 def reshape(call: relax.Call, graph: BlockedGraph) -> Blocked | Postponed | None:
     """Reshape the sizes of an image, or its channels, or flatten both; its batch stays the same."""
+    if call.ty.ndim == 0:
+        return None
     data, output = graph.spread(call.args[0]), image_of(call)
     if data is not None and _is_flat(call, data):
         return Postponed(data)
@@ -163,12 +165,17 @@ def _is_flat(operand: relax.Expr, data: Blocked) -> bool:
 
 
 def multiply_flat(call: relax.Call, graph: BlockedGraph) -> relax.Expr | None:
-    """Multiply a flattened image by a constant matrix whose rows are put in the order of the blocks."""
+    """Multiply a flattened image by a constant matrix whose rows are put in the order of the blocks.
+
+    The rows of lanes without a channel are zeros. Where there are many, the image is copied instead.
+    """
     flat, weights = graph.postponed(call.args[0]), graph.constant(call.args[1])
     if flat is None or weights is None or weights.ndim != 2 or not _is_flat(call.args[0], flat.data):
         return None
     data = flat.data
     depth, pixels = data.blocks * data.lanes, prod(data.sizes)
+    if data.slots is not None or depth > (1 + MOST_SPARE) * data.channels:
+        return None
     by_channel = weights.reshape(data.channels, pixels, -1)
     spread = spread_channels(by_channel, 0, data.places, depth).reshape(data.blocks, data.lanes, pixels, -1)
     rows = spread.swapaxes(1, 2).reshape(depth * pixels, -1)

@@ -12,6 +12,7 @@ from worker.compiler.schedules.vector_math.numbers import (
     Expression,
     Format,
     absolute,
+    bounded,
     clamped,
     format_of,
     horner,
@@ -83,7 +84,6 @@ _ERFC_FLOAT64 = (
 _ERF_FLOAT64_END = 6.0
 
 _LOG2_E = 1.4426950408889634
-_LOG_2 = 0.6931471805599453
 _ROOT_HALF = {"float32": 0x3F3504F3, "float64": 0x3FE6A09E667F3BCD}
 _SMALL_TANH = 0.625
 
@@ -105,10 +105,11 @@ def exp(x: Expression, doublings: int = 0) -> Expression:
         return let(tirx.floor(x * form(_LOG2_E) + form(0.5)), lambda n: scaled(x, n))
 
     def normal(x: Expression) -> Expression:
-        highest = form.exp_highest - doublings * _LOG_2
-        value = let(clamped(x, form.exp_lowest, highest), reduced)
-        finite = tirx.Select(x > form(highest), form(inf), value)
-        return tirx.Select(x < form(form.exp_lowest), form(0.0), finite)
+        lowest, highest = form.exp_lowest, form.highest_exp(doublings)
+        value = let(bounded(x, lowest, highest), reduced)
+        # The sum with x is infinite above the range, and NaN stays NaN.
+        finite = tirx.Select(x <= form(highest), value, x + form(inf))
+        return tirx.Select(x < form(lowest), form(0.0), finite)
 
     return let(x, normal)
 

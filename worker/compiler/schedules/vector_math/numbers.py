@@ -17,7 +17,8 @@ Expression = Any
 class Format:
     """A floating-point format and its coefficients; polynomials begin with the highest power.
 
-    Between ``exp_lowest`` and ``exp_highest`` exponentials are normal numbers.
+    ``exp_lowest`` is the lowest number whose exponential is a normal number. ``exp_highest`` are the highest
+    whose exponentials are finite, and that whose halved ones are.
     """
 
     dtype: str
@@ -27,7 +28,7 @@ class Format:
     smallest_normal: float
     largest: float
     exp_lowest: float
-    exp_highest: float
+    exp_highest: tuple[float, float]
     log2: tuple[float, float]
     """The logarithm of two in two parts; products of the first one are exact (Cody and Waite)."""
     exp: tuple[float, ...]
@@ -37,6 +38,10 @@ class Format:
     def __call__(self, value: float) -> Expression:
         """A number of this format."""
         return tirx.FloatImm(self.dtype, value)
+
+    def highest_exp(self, doublings: int) -> float:
+        """The highest number whose exponential, doubled so often, is finite: not at all, or halved."""
+        return self.exp_highest[-doublings]
 
     def whole(self, value: int) -> Expression:
         """An integer as wide as the format."""
@@ -51,7 +56,7 @@ FLOAT32 = Format(
     smallest_normal=1.1754943508222875e-38,
     largest=3.4028234663852886e38,
     exp_lowest=-87.33654022216797,
-    exp_highest=88.72283172607422,
+    exp_highest=(88.72283172607422, 89.41598510742188),
     log2=(0.693359375, -2.12194440e-4),
     exp=(0.0013926250831497611, 0.008363232883682618, 0.04166655421298415, 0.16666576666119928, 0.5),
     log=(0.24279078841, 0.28498786688, 0.40000972152, 0.66666662693),
@@ -76,7 +81,7 @@ FLOAT64 = Format(
     smallest_normal=2.2250738585072014e-308,
     largest=1.7976931348623157e308,
     exp_lowest=-708.3964185322641,
-    exp_highest=709.7827128933839,
+    exp_highest=(709.782712893384, 710.4758600739439),
     log2=(6.93145751953125e-1, 1.42860682030941723212e-6),
     exp=(
         2.09147553258932e-09,
@@ -135,6 +140,13 @@ def clamped(x: Expression, lowest: float, highest: float) -> Expression:
     """The number, clamped to a range; NaN stays NaN."""
     form = format_of(x)
     above = tirx.Select(x < form(lowest), form(lowest), x)
+    return let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
+
+
+def bounded(x: Expression, lowest: float, highest: float) -> Expression:
+    """The number, clamped to a range; ``lowest`` for NaN, which has no integer."""
+    form = format_of(x)
+    above = tirx.Select(x > form(lowest), x, form(lowest))
     return let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
 
 

@@ -15,7 +15,7 @@ from worker.compiler.schedules.vector_math.numbers import (
     Expression,
     absolute,
     below_zero,
-    clamped,
+    bounded,
     format_of,
     horner,
     let,
@@ -76,8 +76,8 @@ def exp2(x: Expression) -> Expression:
         return let(tirx.floor(x + form(0.5)), lambda n: scaled(x, n))
 
     def normal(x: Expression) -> Expression:
-        value = let(clamped(x, lowest, highest), reduced)
-        finite = tirx.Select(x > form(highest), form(inf), value)
+        value = let(bounded(x, lowest, highest), reduced)
+        finite = tirx.Select(x <= form(highest), value, x + form(inf))
         return tirx.Select(x < form(lowest), form(0.0), finite)
 
     return let(x, normal)

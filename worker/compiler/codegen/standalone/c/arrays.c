@@ -60,7 +60,7 @@ static int has_dtype(const char *header, const char *dtype, char *error) {
   }
   if (name) length = strlen(name);
   else if (end) name = start;
-  else name = "of a structure", length = strlen(name);
+  else name = "with fields", length = strlen(name);
   snprintf(error, ERROR_BYTES, "has the dtype %.*s, expected %s", (int)(length < 64 ? length : 64), name, dtype);
   return 0;
 }
@@ -110,7 +110,7 @@ const unsigned char *npy_data(file_content file, const bessemer_tensor *tensor, 
   int fortran = strstr(text, "'fortran_order': True") != NULL;
   free(text);
   if (!fits) return NULL;
-  snprintf(error, ERROR_BYTES, "is in Fortran's order; save numpy.ascontiguousarray(array)");
+  snprintf(error, ERROR_BYTES, "is in Fortran order; save numpy.ascontiguousarray(array)");
   if (fortran) return NULL;
   snprintf(error, ERROR_BYTES, "has %zu bytes of data, expected %zu", file.bytes - NPY_START - header, tensor->bytes);
   if (file.bytes - NPY_START - header != tensor->bytes) return NULL;
@@ -128,6 +128,7 @@ file_content npz_member(file_content archive, const char *name) {
   for (uint32_t i = 0; i < count && at + CENTRAL_HEADER <= archive.bytes; i++) {
     const unsigned char *entry = archive.content + at;
     size_t name_bytes = number(entry + 28, 2);
+    if (at + CENTRAL_HEADER + name_bytes > archive.bytes) return found;
     size_t local = number(entry + 42, 4);
     const char *own = (const char *)entry + CENTRAL_HEADER;
     if (name_bytes == length + 4 && !memcmp(own, name, length) && !memcmp(own + length, ".npy", 4)) {

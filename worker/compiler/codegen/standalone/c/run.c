@@ -15,6 +15,7 @@
 #define PATH_BYTES 4096
 #define SHOWN 8
 #define WRONG_USE 2
+#define MOST_NUMBER 1000000000L
 
 #if defined(_WIN32)
 #define SEPARATOR '\\'
@@ -78,7 +79,7 @@ static int keep_input(options *read, const char *value) {
   if (!sign || sign == value) return refuse("--input takes NAME=FILE.npy, not ", value, "; --inputs takes FILE.npz");
   size_t length = (size_t)(sign - value) + 1;
   for (int i = 0; i < read->input_count; i++)
-    if (!strncmp(read->input[i], value, length)) return refuse("two files for one input: ", value, "");
+    if (!strncmp(read->input[i], value, length)) return refuse("an input is given twice: ", value, "");
   read->input[read->input_count++] = value;
   return 0;
 }
@@ -86,14 +87,15 @@ static int keep_input(options *read, const char *value) {
 static int read_number(const char *option, const char *value, long *number) {
   char *rest;
   *number = strtol(value, &rest, 10);
-  if (!*value || *rest || *number < 0) return refuse_option(option, value, " is not a number from 0");
+  if (!*value || *rest || *number < 0 || *number > MOST_NUMBER)
+    return refuse_option(option, value, " must be a number from 0 to 1000000000");
   return 0;
 }
 
 static int read_seconds(const char *value, double *seconds) {
   char *rest;
   *seconds = strtod(value, &rest);
-  if (!*value || *rest || !(*seconds >= 0)) return refuse_option("--seconds ", value, " is not a number from 0");
+  if (!*value || *rest || !(*seconds >= 0)) return refuse_option("--seconds ", value, " must be 0 or more");
   return 0;
 }
 
@@ -416,7 +418,7 @@ static int run_call(bessemer_model *model, const options *given, const char **ca
   if (index == count) return refuse_entry(call[0], entries, count);
   const bessemer_entry *entry = &entries[index];
   file_content archive = read_file(call[1]);
-  if (!archive.content) return stop("cannot read", call[1]);
+  if (!archive.content) return refuse("cannot read ", call[1], "");
   void **inputs = pointers(entry->inputs, entry->input_count, 0);
   void **outputs = pointers(entry->outputs, entry->output_count, 1);
   if (!inputs || !outputs) return stop("out of memory", "");
@@ -454,7 +456,7 @@ static int run_entry(const options *given, int32_t index, const bessemer_entry *
   file_content archive = {NULL, 0};
   if (reference || given->inputs) archive = read_file(reference ? path : given->inputs);
   if (given->inputs && !archive.content) return refuse("cannot read ", given->inputs, "");
-  if (reference && entry->input_count && !archive.content) return refuse("cannot read ", path, "");
+  if (reference && entry->input_count && !archive.content) return stop("cannot read", path);
   void **inputs = pointers(entry->inputs, entry->input_count, 0);
   void **outputs = pointers(entry->outputs, entry->output_count, 1);
   if (!inputs || !outputs) return stop("out of memory", "");
@@ -496,7 +498,8 @@ static int run_entries(const options *given, const bessemer_entry *entries, int3
   for (int32_t i = 0; i < count; i++) {
     if (given->entry ? strcmp(given->entry, entries[i].name) : i && (given->inputs || given->input_count)) continue;
     if (!given->entry && count > 1) printf("%s\n", entries[i].name);
-    failed |= run_entry(given, i, &entries[i], folder);
+    int status = run_entry(given, i, &entries[i], folder);
+    if (status > failed) failed = status;
     ran = 1;
   }
   return ran ? failed : refuse_entry(given->entry, entries, count);
