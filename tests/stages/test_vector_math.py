@@ -22,6 +22,8 @@ from worker.compiler.target import host_mcpu
 TARGET = target_of(host_mcpu())
 NUMBERS = 1 << 15
 SPECIAL = 50
+AT_OVERFLOW = (88.72283172607422, 89.41598510742188, 709.782712893384, 710.4758600739439)
+"""The greatest numbers whose exponentials, and whose hyperbolic sines, are finite: float32, then float64."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def arguments(name: str, dtype: str) -> tuple[Array, ...]:
     """Special numbers, then ones near zero, of moderate size, near overflow, and of every exponent."""
     generator = np.random.default_rng(0)
     largest = 104 if dtype == "float32" else 746
-    special = np.resize([0.0, -0.0, 1.0, -1.0, inf, -inf, nan, -1e30, 1e30, 1e-30], SPECIAL)
+    special = np.resize([0.0, -0.0, 1.0, -1.0, inf, -inf, nan, -1e30, 1e30, 1e-30, *AT_OVERFLOW], SPECIAL)
     if name in ("atan2", "fmod"):
         pair = generator.standard_normal((2, NUMBERS)) * np.exp(generator.uniform(-9, 9, (2, NUMBERS)))
         one, other = np.meshgrid(special[:10], special[:10])
