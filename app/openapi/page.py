@@ -1,4 +1,7 @@
-"""``/docs``: the OpenAPI document as a page without scripts or requests to other hosts."""
+"""``/docs``: the OpenAPI document as a page without scripts or requests to other hosts.
+
+It names the host of the request, so no cache may keep it.
+"""
 
 import json
 import re
@@ -35,7 +38,8 @@ def install(app: FastAPI) -> None:
 
     async def reference(request: Request) -> HTMLResponse:
         text = page(app.openapi(), str(request.base_url).rstrip("/"))
-        return HTMLResponse(text, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
+        headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY, "Cache-Control": "no-store"}
+        return HTMLResponse(text, headers=headers)
 
     app.add_api_route("/docs", reference, methods=["GET", "HEAD"], include_in_schema=False)
 
