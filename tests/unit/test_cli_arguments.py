@@ -81,7 +81,7 @@ def test_a_processor_makes_an_explicit_target() -> None:
         (None, "baselines=onnx", "torch-eager"),
         (None, "model=x", "unknown option 'model'"),
         (None, "kernels.linear=No such", "expected a name of lower-case letters"),
-        (None, "kernels=linear", "expected names with values"),
+        (None, "kernels=linear", "expected fields with values"),
         ("znver55", "trials=1", "did you mean 'znver5'"),
         ("host", "mcpu=znver4", "target"),
     ],

@@ -117,7 +117,7 @@ def test_a_compilation_that_never_ran_names_no_stage(state: JobState) -> None:
                 "2 of 32 trials, ended because the job needs the time that it has left; the library has the "
                 "default schedules: no other schedule was clearly faster",
                 "The search had too little time for this model: 2 candidates for 17 functions. About 50 s "
-                "would allow one for each, and several times that is better.",
+                "would allow one candidate for each function; several times as long is better.",
             ],
         ),
         (

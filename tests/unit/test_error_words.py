@@ -27,7 +27,7 @@ from bessemer.contract.target import WORD_PATTERN
         (Annotated[str, Field(pattern=WORD_PATTERN)], "No such", f"expected {TEXT_FORMS[WORD_PATTERN]}"),
         (Annotated[str, Field(pattern="^[a-c]$")], "d", "expected text of the form ^[a-c]$"),
         (Annotated[list[int], Field(min_length=1)], [], "expected 1 entry at least"),
-        (dict[str, int], "linear", "expected names with values"),
+        (dict[str, int], "linear", "expected fields with values"),
         (Literal["full", "none"], "nnone", "expected 'full' or 'none'; did you mean 'none'?"),
         (Baseline, "torch-eagr", "expected 'torch-eager'"),
         (AwareDatetime, "2026-11-01T00:00:00", "expected a time with a time zone"),

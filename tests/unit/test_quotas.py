@@ -57,7 +57,7 @@ def test_without_settings_only_uploads_are_limited(monkeypatch: pytest.MonkeyPat
         ("[tenants.vision]\nhighest_priority = 101", "tenants.vision.highest_priority: expected at most"),
         ("[tenants.'Vision team']", "tenants.Vision team: expected a tenant"),
         ("[teams.vision]", "tenants: required"),
-        ("tenants = 3", "tenants: expected names with values"),
+        ("tenants = 3", "tenants: expected fields with values"),
         ("[tenants", "Expected ']'"),
     ],
 )

@@ -110,7 +110,7 @@ def test_the_use_of_tuning_records_is_told_in_words(use: StoredRecordsUse, text:
 @pytest.mark.parametrize(
     ("trials", "enough_seconds", "ended_by", "end"),
     [
-        (1, 42.5, SearchEnd.SECONDS, ": 1 candidate for 17 functions. About 50 s would allow one for each, "),
+        (1, 42.5, SearchEnd.SECONDS, ": 1 candidate for 17 functions. About 50 s would allow one candidate "),
         (0, None, SearchEnd.SECONDS, ": 0 candidates for 17 functions."),
         (2, math.inf, SearchEnd.SECONDS, ": 2 candidates for 17 functions."),
         (2, math.nan, SearchEnd.JOB_TIME, ": 2 candidates for 17 functions."),
