@@ -95,7 +95,7 @@ def read_tokens(text: str) -> tuple[int, ...]:
         raise InvalidArgumentError(f"--tokens {text} is not a list of token numbers such as 1,2,3")
     longest = max(len(part.strip()) for part in parts)
     if longest > MAX_TOKEN_DIGITS:
-        raise InvalidArgumentError(f"--tokens has a number of {longest} digits, which is no token's number")
+        raise InvalidArgumentError(f"--tokens has a number of {longest} digits: that is too many for a token")
     return tuple(map(int, parts))
 
 

@@ -69,11 +69,10 @@ def _marked_as_used(data: Path) -> Iterator[None]:
     with (data / LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            said = f"note: another `bessemer serve` already uses {data}: both take jobs from the same queue"
-            print_lines(errors, said)
-        except OSError:
-            pass  # network file systems without locks
+        except OSError as error:  # some network file systems have no locks
+            if isinstance(error, BlockingIOError):
+                said = f"another `bessemer serve` already uses {data}: both take jobs from the same queue"
+                print_lines(errors, f"note: {said}")
         yield
 
 
