@@ -209,9 +209,18 @@ def _by_records(
         return _Scheduled(scheduled, _no_search(scheduled))
     scope = scope_of(target, upload.target.threads, context.extensions)
     functions = [Function(str(task.task_name), task.dispatched[0]) for task in known_tasks(module, target)]
-    into, replays = ms.database.MemoryDatabase(), Replays(context.candidates)
-    asked = (functions, context.stored, replays, scope, target, into)
-    found = find_schedules(*asked, followed, laid_out, may_lay_out, expected)
+    found = find_schedules(
+        functions,
+        context.stored,
+        Replays(context.candidates),
+        scope,
+        target,
+        into=ms.database.MemoryDatabase(),
+        followed=followed,
+        laid_out=laid_out,
+        may_lay_out=may_lay_out,
+        expected=expected,
+    )
     scheduled = (
         apply_records(module, found.records, target) if found.records else schedule_rest(module, target)
     )

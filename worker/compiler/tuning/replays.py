@@ -93,9 +93,7 @@ class Replays:
             replay: what the job will do with a trace; it must pickle.
         """
         own = [each for each in traced if each.workload in modules]
-        workloads = {each.workload for each in own}
-        texts = {workload: tvm.ir.save_json(modules[workload]) for workload in workloads}
-        calls = [partial(_replay, replay, each.trace, texts[each.workload]) for each in own]
+        calls = [partial(_replay, replay, each.trace, modules[each.workload]) for each in own]
         ends = self._ends(calls, time.monotonic() + _LEFT_SECONDS) if calls else []
         for each, ended_well in zip(own, ends, strict=True):
             if not ended_well:
@@ -123,10 +121,10 @@ def _all(calls: Sequence[Callable[[], None]]) -> None:
         call()
 
 
-def _replay(replay: Replay, trace: str, text: str) -> None:
+def _replay(replay: Replay, trace: str, module: tvm.IRModule) -> None:
     """Do what the job will do, which passes over traces that raise."""
     try:
-        replay(trace, tvm.ir.load_json(text))
+        replay(trace, module)
     except Exception as error:
         if ran_out_of_memory(error):
             raise

@@ -169,8 +169,8 @@ def find_schedules(
     modules = {workload_of(function.module): function.module for function in functions}
     winners = [trial for trial in answer.records if trial.won and trial.workload in modules]
     by_workload: dict[str, list[StoredTrial]] = {}
-    used = partial(_used, str(target))
-    for trial in (survivors := replays.surviving(modules, winners, used)):
+    survivors = replays.surviving(modules, winners, partial(_used, target))
+    for trial in survivors:
         by_workload.setdefault(trial.workload, []).append(trial)
     records, judged, misfits = [], [], len(winners) - len(survivors)
     choices = followed
@@ -198,15 +198,14 @@ def find_schedules(
 
 
 def _used(
-    target: tvm.target.Target | str, trace: str, module: tvm.IRModule
+    target: tvm.target.Target, trace: str, module: tvm.IRModule
 ) -> tuple[s_tir.Schedule, LayoutChoices]:
     """A function's schedule after a trace, and what that wants from the layout phase.
 
-    Raises ``REFUSALS`` if the trace or its plan does not apply. A target may be its text, which pickles.
+    Raises ``REFUSALS`` if the trace or its plan does not apply.
     """
     schedule = applied(trace, module)
-    known = target if isinstance(target, tvm.target.Target) else tvm.target.Target(json.loads(target))
-    follow_plans(schedule.mod, known)
+    follow_plans(schedule.mod, target)
     return schedule, wanted_layout(schedule.mod)
 
 

@@ -12,8 +12,8 @@ from worker.compiler.schedules.vector_math.numbers import (
     Expression,
     Format,
     absolute,
-    bounded,
     clamped,
+    exponential,
     format_of,
     horner,
     let,
@@ -104,14 +104,7 @@ def exp(x: Expression, doublings: int = 0) -> Expression:
     def reduced(x: Expression) -> Expression:
         return let(tirx.floor(x * form(_LOG2_E) + form(0.5)), lambda n: scaled(x, n))
 
-    def normal(x: Expression) -> Expression:
-        lowest, highest = form.exp_lowest, form.highest_exp(doublings)
-        value = let(bounded(x, lowest, highest), reduced)
-        # The sum with x is infinite above the range, and NaN stays NaN.
-        finite = tirx.Select(x <= form(highest), value, x + form(inf))
-        return tirx.Select(x < form(lowest), form(0.0), finite)
-
-    return let(x, normal)
+    return let(x, lambda x: exponential(x, form.exp_lowest, form.highest_exp(doublings), reduced))
 
 
 def small_exp(r: Expression) -> Expression:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from tvm import tirx
@@ -143,11 +144,18 @@ def clamped(x: Expression, lowest: float, highest: float) -> Expression:
     return let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
 
 
-def bounded(x: Expression, lowest: float, highest: float) -> Expression:
-    """The number, clamped to a range; ``lowest`` for NaN, which has no integer."""
+def exponential(
+    x: Expression, lowest: float, highest: float, within: Callable[[Expression], Expression]
+) -> Expression:
+    """A power of ``x``: ``within`` a range, zero below it, infinity above it, and NaN for NaN.
+
+    ``within`` gets ``lowest`` in place of NaN, which has no integer.
+    """
     form = format_of(x)
     above = tirx.Select(x > form(lowest), x, form(lowest))
-    return let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
+    bounded = let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
+    finite = tirx.Select(x <= form(highest), let(bounded, within), x + form(inf))
+    return tirx.Select(x < form(lowest), form(0.0), finite)
 
 
 def absolute(x: Expression) -> Expression:

@@ -15,7 +15,7 @@ from worker.compiler.schedules.vector_math.numbers import (
     Expression,
     absolute,
     below_zero,
-    bounded,
+    exponential,
     format_of,
     horner,
     let,
@@ -75,12 +75,7 @@ def exp2(x: Expression) -> Expression:
     def reduced(x: Expression) -> Expression:
         return let(tirx.floor(x + form(0.5)), lambda n: scaled(x, n))
 
-    def normal(x: Expression) -> Expression:
-        value = let(bounded(x, lowest, highest), reduced)
-        finite = tirx.Select(x <= form(highest), value, x + form(inf))
-        return tirx.Select(x < form(lowest), form(0.0), finite)
-
-    return let(x, normal)
+    return let(x, lambda x: exponential(x, lowest, highest, reduced))
 
 
 def fmod(left: Expression, right: Expression) -> Expression | None:
