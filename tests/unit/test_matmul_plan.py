@@ -11,6 +11,7 @@ from worker.compiler.schedules.families.matmul.plan import (
     RightOperand,
     panels,
     plan_matmul,
+    prefetched_bytes,
     prefetches_panels,
     visits,
 )
@@ -43,7 +44,8 @@ def test_a_tile_fits_the_registers_and_the_rows(name: str) -> None:
         tile = plan_matmul(MatmulShape(rows, depth, columns, bits), machine).tile
         assert in_registers(tile) <= machine.registers
         assert tile.rows <= rows
-        assert tile.lanes == machine.lanes(bits)
+        assert tile.lanes in {machine.lanes(bits), machine.lanes(bits) // 2}
+        assert rows == 1 or tile.lanes == machine.lanes(bits)
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -192,6 +194,27 @@ def test_weights_that_stay_in_the_cache_are_not_prefetched(
     shape, right = MatmulShape(rows, depth, columns, 32), RightOperand(32)
     plan = plan_matmul(shape, XEON, right)
     assert prefetches_panels(shape, XEON, right, plan) is prefetched
+
+
+def test_weights_are_not_prefetched_where_the_processor_reads_ahead_faster() -> None:
+    shape, right = MatmulShape(1, 768, 3072, 32), RightOperand(64)
+    assert prefetched_bytes(shape, XEON, right) == 1024
+    assert prefetched_bytes(shape, replace(XEON, read_ahead=0), right) == 0
+
+
+@pytest.mark.parametrize(("columns", "read"), [(100, 112), (128, 128)])
+def test_panels_for_one_row_are_padded_with_less_than_half_a_vector(columns: int, read: int) -> None:
+    shape = MatmulShape(1, 5408, columns, 32)
+    tile = plan_matmul(shape, XEON).tile
+    assert panels(columns, tile) * tile.columns == read
+    packed = plan_matmul(shape, XEON, RightOperand(tile.columns)).tile
+    assert (packed.vectors, packed.lanes) == (tile.vectors, tile.lanes)
+
+
+@pytest.mark.parametrize(("threads", "parallel"), [(1, False), (2, True), (4, False)])
+def test_threads_share_a_product_if_each_gets_enough(threads: int, parallel: bool) -> None:
+    shape = MatmulShape(1, 784, 128, 32)
+    assert plan_matmul(shape, replace(XEON, threads=threads)).parallel is parallel
 
 
 def test_packed_weights_decide_the_width() -> None:

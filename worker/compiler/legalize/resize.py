@@ -29,7 +29,7 @@ from tvm import tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
+from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, threads_pay
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def write_resize(
             nest.declare(strip), nest.serial(height, along, INDEX), nest.serial(rows.outputs, across, INDEX)
         )
 
-    is_parallel = machine.threads > 1 and count * rows.outputs * columns.outputs >= MIN_PARALLEL_WORK
+    is_parallel = threads_pay(machine.threads, count * rows.outputs * columns.outputs, WORK_PER_THREAD)
     loop = nest.parallel if is_parallel else nest.serial
     return nest.with_loops(function, loop(count, plane, INDEX))
 

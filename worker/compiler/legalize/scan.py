@@ -27,7 +27,7 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.families.columns import chunk_vectors
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
+from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, threads_pay
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def write_scan(
 ) -> tirx.PrimFunc:
     """A scheduled function from ``[before, along, after]`` of ``dtype`` to the same shape of ``result``."""
     before, along, after = sizes
-    threads = machine.threads if before * along * after >= MIN_PARALLEL_WORK else 1
+    threads = machine.threads if threads_pay(machine.threads, before * along * after, WORK_PER_THREAD) else 1
     lanes = min(after, machine.lanes(int(tvm.DataType(result).bits)))
     vectors = chunk_vectors(after, lanes, before, threads)
     chunk = vectors * lanes

@@ -29,7 +29,7 @@ from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import SCATTER
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, current_machine
+from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, current_machine, threads_pay
 
 Join = Callable[[Any, Any], Any]
 
@@ -87,7 +87,7 @@ def write_scatter_in_place(asked: Scatter, machine: Machine) -> tirx.PrimFunc:
 def _with_tasks(
     asked: Scatter, machine: Machine, work: int, function: tirx.PrimFunc, *arguments: Any
 ) -> tirx.PrimFunc:
-    threads = machine.threads if work >= MIN_PARALLEL_WORK else 1
+    threads = machine.threads if threads_pay(machine.threads, work, WORK_PER_THREAD) else 1
     chunk = _chunk(asked, threads, machine.lanes(int(tvm.DataType(asked.dtype).bits)))
     tasks = asked.before * ceil(asked.after / chunk)
     loop = nest.parallel if threads > 1 and tasks > 1 else nest.serial

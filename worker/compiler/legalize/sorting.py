@@ -24,7 +24,7 @@ from worker.compiler.legalize.sorting_by_rank import LONGEST_ROW, places_by_rank
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.gpu.chips import current_gpu
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, current_machine
+from worker.compiler.schedules.processors import WORK_PER_THREAD, current_machine, threads_pay
 from worker.compiler.translation.comparison_keys import BITS_OF_INFINITY, WIDE, key_of
 
 _TASKS_PER_THREAD = 4
@@ -147,7 +147,7 @@ def write_topk(
 def _shared(rows: int, width: int, threads: int, order: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
     """Order all rows, some per task."""
     work = rows * width * max(1, ceil(log2(width)))
-    tasks = min(rows, _TASKS_PER_THREAD * threads) if threads > 1 and work >= MIN_PARALLEL_WORK else 1
+    tasks = min(rows, _TASKS_PER_THREAD * threads) if threads_pay(threads, work, WORK_PER_THREAD) else 1
     size = ceil(rows / tasks)
 
     def task(number: Any) -> tirx.Stmt:

@@ -38,7 +38,7 @@ from worker.compiler.schedules.blocks import (
     same_sizes,
     writes_axis,
 )
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, Tile, choose_tile
+from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, Tile, choose_tile, threads_pay
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def schedule_reduction(
     block = read_block(schedule, schedule.get_sblock(name), may_be_dynamic=True)
     assert block is not None
     plan = None if block.is_dynamic else plan_tile(block, machine)
-    parallel = machine.threads > 1 and block.work >= MIN_PARALLEL_WORK
+    parallel = threads_pay(machine.threads, block.work, WORK_PER_THREAD)
     tiled = plan and attempt(schedule, lambda trial: tile_reduction(trial, name, epilogue, plan, parallel))
     if block.is_dynamic:
         tiled = attempt(schedule, lambda trial: _sum_rows(trial, name, parallel))

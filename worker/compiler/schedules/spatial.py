@@ -15,7 +15,7 @@ from math import prod
 from tvm import s_tir
 
 from worker.compiler.schedules.blocks import Block, branches_along, element_bits, read_block, writes_axis
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, choose_tile
+from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, choose_tile, threads_pay
 
 
 def schedule_spatial(schedule: s_tir.Schedule, name: str, machine: Machine) -> None:
@@ -30,7 +30,7 @@ def schedule_spatial(schedule: s_tir.Schedule, name: str, machine: Machine) -> N
         chunk, vector = schedule.split(last, factors=[None, lanes])
         schedule.vectorize(vector)
         loops = [*outer, chunk]
-    if machine.threads > 1 and block.work >= MIN_PARALLEL_WORK:
+    if threads_pay(machine.threads, block.work, WORK_PER_THREAD):
         schedule.parallel(schedule.fuse(*_parallel_part(loops, block, lanes, machine)))
 
 

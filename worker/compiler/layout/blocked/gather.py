@@ -20,7 +20,7 @@ from tvm import tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK
+from worker.compiler.schedules.processors import WORK_PER_THREAD, threads_pay
 
 Slots = tuple[int, ...]
 """The slot of each channel, in the order of the channels."""
@@ -70,7 +70,7 @@ def write_gather(shape: Sequence[int], slots: Slots, dtype: str, threads: int) -
 
         return nest.sequence(*map(one, range(blocks)))
 
-    pays = threads > 1 and batch * blocks * rows * columns * lanes >= MIN_PARALLEL_WORK
+    pays = threads_pay(threads, batch * blocks * rows * columns * lanes, WORK_PER_THREAD)
     loop = nest.parallel if pays else nest.serial
     return nest.with_loops(function, loop(batch * rows, row_of_all, INDEX))
 

@@ -29,7 +29,7 @@ from worker.compiler.layout.views import Cut, cut_of
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import CUT, FIRST_BYTE, FUSES_OUTPUT, JOIN, OPAQUE, PATTERN, SHARES
 from worker.compiler.schedules.nest import INDEX, signature
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
+from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, threads_pay
 
 _FUSED = frozenset({*ELEMENTWISE, "astype", "divide", "exp", "sqrt"})
 _KERNELS = frozenset({"matmul", "mean", "sum"})
@@ -170,7 +170,7 @@ def _moved(place: Sequence[Any], axis: int, by: int) -> list[Any]:
 def _copy(shape: Shape, threads: int, element: Callable[[Sequence[Any]], tirx.Stmt]) -> tirx.Stmt:
     """Loops over all elements of a part."""
     outer = next((dimension for dimension, size in enumerate(shape[:-1]) if size > 1), None)
-    pays = threads > 1 and prod(shape) >= MIN_PARALLEL_WORK
+    pays = threads_pay(threads, prod(shape), WORK_PER_THREAD)
 
     def loops(place: tuple[Any, ...]) -> tirx.Stmt:
         dimension = len(place)

@@ -41,7 +41,7 @@ from worker.compiler.schedules.blocks import (
     writes_axis,
 )
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
+from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, threads_pay
 
 _MAX_BOXES = 128
 _TASKS_PER_THREAD = 4
@@ -132,7 +132,7 @@ def _boxes(axes: Sequence[Axis], conditions: Sequence[Threshold]) -> list[Box] |
 def _tasks(block: Block, threads: int) -> Tasks:
     """Parts of the first axis, except the last one, that is long enough for all threads."""
     wide = [axis for axis in range(len(block.axes) - 1) if block.axes[axis].extent >= threads]
-    if threads == 1 or block.work < MIN_PARALLEL_WORK or not wide:
+    if not wide or not threads_pay(threads, block.work, WORK_PER_THREAD):
         return Tasks(0, 1, block.axes[0].extent)
     extent = block.axes[wide[0]].extent
     size = ceil(extent / (_TASKS_PER_THREAD * threads))

@@ -39,7 +39,7 @@ from worker.compiler.schedules.families.convolution.windows import (
     tile_inside,
 )
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine, divisors
+from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, divisors, threads_pay
 from worker.compiler.schedules.reduction import find_epilogue, plan_tile, tile_reduction
 from worker.compiler.schedules.spatial import schedule_spatial
 
@@ -99,7 +99,7 @@ def schedule_plain_pooling(schedule: s_tir.Schedule, machine: Machine, _choose: 
     others = {str(block.body.name_hint) for block in blocks} - {name, epilogue}
     for other in others:
         schedule_spatial(schedule, other, machine)
-    is_parallel = machine.threads > 1 and pool.work >= MIN_PARALLEL_WORK
+    is_parallel = threads_pay(machine.threads, pool.work, WORK_PER_THREAD)
     tile_reduction(schedule, name, epilogue, plan, is_parallel)
     return True
 

@@ -44,7 +44,7 @@ from worker.compiler.schedules.blocks import (
     uses,
 )
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
+from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, threads_pay
 
 _GROUP_BITS = 128
 """The instructions that interleave two vectors work within groups of this width."""
@@ -249,7 +249,7 @@ class _Writer:
 
             return nest.serial(column_pairs, pair, self._index)
 
-        is_parallel = self.machine.threads > 1 and found.block.work >= MIN_PARALLEL_WORK
+        is_parallel = threads_pay(self.machine.threads, found.block.work, WORK_PER_THREAD)
         loop = nest.parallel if is_parallel else nest.serial
         return loop(prod(axis.extent for axis in others) * row_pairs, task, self._index)
 

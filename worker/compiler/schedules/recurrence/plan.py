@@ -12,7 +12,7 @@ from tvm import tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import GUESSED_SIZE
 from worker.compiler.schedules.nest import INDEX
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
+from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, threads_pay
 from worker.compiler.schedules.recurrence.cells import Cell
 
 MAX_ROWS = 6
@@ -116,8 +116,9 @@ def plan_recurrence(asked: Recurrence, machine: Machine) -> Plan:
     if asked.projected is not None:
         projected = _tilings(asked.projected, 1, rows, machine, asked.dtype)[-1]
     total = work * batch * (asked.length or GUESSED_SIZE)
-    several = machine.threads > 1 and asked.directions * ceil(batch / rows) > 1
-    return Plan(rows, units, projected, several and not shared and total >= MIN_PARALLEL_WORK, shared)
+    several = asked.directions * ceil(batch / rows) > 1
+    pays = several and not shared and threads_pay(machine.threads, total, WORK_PER_THREAD)
+    return Plan(rows, units, projected, pays, shared)
 
 
 _MOST_LANES = 1024

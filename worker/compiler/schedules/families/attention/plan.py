@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 
-from worker.compiler.schedules.processors import MIN_PARALLEL_CYCLES, Machine
+from worker.compiler.schedules.processors import CYCLES_PER_THREAD, Machine, threads_pay
 
 _LOADS_PER_CYCLE = 2
 _RESERVED_REGISTERS = 1
@@ -121,7 +121,7 @@ def plan_attention(shape: AttentionShape, machine: Machine) -> AttentionPlan:
     tile = min(_tiles(shape, machine), key=lambda tile: _cycles(tile, shape, machine))
     window = _limit(shape, machine) if shape.dynamic_keys else _window(tile, shape, machine)
     groups = ceil(shape.queries / tile.queries)
-    parallel = machine.threads > 1 and _cycles(tile, shape, machine) >= MIN_PARALLEL_CYCLES
+    parallel = threads_pay(machine.threads, _cycles(tile, shape, machine), CYCLES_PER_THREAD)
     return AttentionPlan(tile, window, _groups(groups, shape, machine, parallel), parallel)
 
 

@@ -39,7 +39,7 @@ from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Axis, Places, split_place
 from worker.compiler.schedules.families.columns.parts import Part, count_inner, find_parts, sizes_of
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.processors import MIN_PARALLEL_WORK, Machine
+from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, threads_pay
 
 _MAX_VECTORS = 8
 _IN_FLIGHT = 4
@@ -106,7 +106,7 @@ class _Writer:
         bits = max(int(tvm.DataType(str(part.output.dtype)).bits) for part in parts)
         lanes = min(extent, machine.lanes(bits))
         work = sum(part.block.work for part in parts)
-        threads = machine.threads if work >= MIN_PARALLEL_WORK else 1
+        threads = machine.threads if threads_pay(machine.threads, work, WORK_PER_THREAD) else 1
         vectors = chunk_vectors(extent, lanes, prod(sizes_of(parts[0].kept[:-inner])), threads)
         local = {part.output: _buffer(part, vectors, lanes) for part in parts if part.output not in results}
         return _Writer(parts, inner, vectors, lanes, threads > 1, local)

@@ -65,7 +65,7 @@ from worker.compiler.schedules.families.convolution.window_borders import (
 )
 from worker.compiler.schedules.families.convolution.winograd_transforms import Vectors
 from worker.compiler.schedules.plans import PlanChooser, by_rank
-from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine, divisors
+from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, divisors, threads_pay
 from worker.compiler.schedules.reduction import find_epilogue
 
 _PLAIN = 4
@@ -156,7 +156,7 @@ def write_chain(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser)
     if chain is None or not plans:
         return None
     work = chain.main.iterations // chain.vectors.lanes
-    is_parallel = machine.threads > 1 and work >= MIN_PARALLEL_MULTIPLY_ADDS
+    is_parallel = threads_pay(machine.threads, work, MULTIPLY_ADDS_PER_THREAD)
     return nest.with_loops(trial.mod["main"], _Writer(chain, choose(plans), is_parallel).loops())
 
 

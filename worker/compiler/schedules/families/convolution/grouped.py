@@ -47,7 +47,7 @@ from worker.compiler.schedules.families.convolution.grouped_plan import (
     grouped_plans,
 )
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine
+from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
 from worker.compiler.schedules.reduction import find_epilogue
 
 
@@ -58,7 +58,7 @@ def write_grouped(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoose
     if parts is None:
         return None
     plan = choose(grouped_plans(parts.shape, machine), parts.shape)
-    parallel = machine.threads > 1 and parts.shape.work >= MIN_PARALLEL_MULTIPLY_ADDS
+    parallel = threads_pay(machine.threads, parts.shape.work, MULTIPLY_ADDS_PER_THREAD)
     return nest.with_loops(trial.mod["main"], _Writer(parts, plan, parallel).loops())
 
 

@@ -47,7 +47,7 @@ from worker.compiler.schedules.families.convolution.phases import Phases, choose
 from worker.compiler.schedules.families.convolution.windows import find_windows
 from worker.compiler.schedules.nest import join_rows
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine
+from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
 
 _TASKS_PER_THREAD = 4
 
@@ -68,7 +68,7 @@ def write_transposed_convolution(
         return None
     dimensions = phases_of(main)
     tile = choose_tile(int(main.body.annotations[GROUP_BLOCKS]), dimensions[-1], machine)
-    parallel = machine.threads > 1 and windows.work >= MIN_PARALLEL_MULTIPLY_ADDS
+    parallel = threads_pay(machine.threads, windows.work, MULTIPLY_ADDS_PER_THREAD)
     writer = _Writer(main, last, border, dimensions, tile, parallel, machine)
     return nest.with_loops(trial.mod["main"], writer.loops())
 

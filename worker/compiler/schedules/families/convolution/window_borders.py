@@ -33,7 +33,7 @@ from worker.compiler.schedules.families.convolution.depthwise import WindowPlan,
 from worker.compiler.schedules.families.convolution.windows import Windows, find_windows
 from worker.compiler.schedules.families.convolution.winograd_transforms import Vectors
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine
+from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
 
 _MAX_OUTER_TILES = 4
 _MAX_STATEMENTS = 512
@@ -63,7 +63,7 @@ def _write(
     plans = tuple(plan for plan in window_plans(shape, machine.threads) if fits(parts, plan))
     if not plans:
         return None
-    is_parallel = machine.threads > 1 and windows.work >= MIN_PARALLEL_MULTIPLY_ADDS
+    is_parallel = threads_pay(machine.threads, windows.work, MULTIPLY_ADDS_PER_THREAD)
     return nest.with_loops(trial.mod["main"], _loops(parts, choose(plans, shape), is_parallel))
 
 

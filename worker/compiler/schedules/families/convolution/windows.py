@@ -10,7 +10,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from worker.compiler.schedules.blocks import block_names, element_bits, name_of_family, read_block
-from worker.compiler.schedules.processors import MIN_PARALLEL_MULTIPLY_ADDS, Machine, divisors
+from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, divisors, threads_pay
 from worker.compiler.schedules.reduction import find_epilogue
 
 _AXES = 5
@@ -128,7 +128,7 @@ def join_rows(schedule: s_tir.Schedule, windows: Windows, joined: int) -> Window
 
 def run_parallel(schedule: s_tir.Schedule, windows: Windows, loop: LoopRV, machine: Machine) -> None:
     """Run a loop around the windows in parallel if there is enough work."""
-    if machine.threads > 1 and windows.work >= MIN_PARALLEL_MULTIPLY_ADDS:
+    if threads_pay(machine.threads, windows.work, MULTIPLY_ADDS_PER_THREAD):
         schedule.parallel(loop)
 
 

@@ -64,7 +64,7 @@ from worker.compiler.schedules.families.convolution.winograd_transforms import (
     transformed,
 )
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.processors import CACHE_LINE, MIN_PARALLEL_MULTIPLY_ADDS, Machine
+from worker.compiler.schedules.processors import CACHE_LINE, MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
 from worker.compiler.schedules.reduction import find_epilogue
 
 
@@ -77,7 +77,7 @@ def write_winograd(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoos
     plan = choose(winograd_plans(parts.shape, machine), parts.shape)
     shape = parts.shape
     work = shape.points * shape.tiles * shape.inputs * shape.lanes * shape.outputs
-    parallel = machine.threads > 1 and work >= MIN_PARALLEL_MULTIPLY_ADDS
+    parallel = threads_pay(machine.threads, work, MULTIPLY_ADDS_PER_THREAD)
     return nest.with_loops(trial.mod["main"], _Writer(parts, plan, machine, parallel).loops())
 
 

@@ -38,7 +38,7 @@ from worker.compiler.schedules.families.matmul.panel import right_operand
 from worker.compiler.schedules.families.matmul.plan import MatmulPlan, plan_matmul
 from worker.compiler.schedules.families.matmul.product import Product, read_product
 from worker.compiler.schedules.plans import PlanChooser
-from worker.compiler.schedules.processors import MIN_PARALLEL_CYCLES, Machine
+from worker.compiler.schedules.processors import CYCLES_PER_THREAD, Machine, threads_pay
 
 _HIDDEN_SHARE = 0.05
 """The share of L2 that a chunk of the hidden matrix fills. L1 then holds the rows of the left factor."""
@@ -102,7 +102,7 @@ def product_chain_plans(chain: ProductChain, machine: Machine) -> tuple[ProductC
         return ()
     multiply_adds = rows * sum(each.shape.depth * each.shape.columns for each in chain)
     lanes = machine.lanes(chain.first.shape.bits)
-    parallel = machine.threads > 1 and multiply_adds / lanes / machine.fma_ports >= MIN_PARALLEL_CYCLES
+    parallel = threads_pay(machine.threads, multiply_adds / lanes / machine.fma_ports, CYCLES_PER_THREAD)
     tile = plan_matmul(chain.first.shape, machine, right_operand(chain.first)).tile.rows
     fitting = max(tile, int(_HIDDEN_SHARE * machine.l2_bytes) // chain.hidden_row_bytes)
     sizes = dict.fromkeys(
