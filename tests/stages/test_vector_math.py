@@ -65,7 +65,7 @@ LIMITS = {
     "sin": (3, 3),
     "sinh": (4, 4),
     "tan": (4, 4),
-    "tanh": (2, 2),
+    "tanh": (3, 3),
 }
 """Units in the last place, for float32 and float64: the table of the module's docstring."""
 POWER_LIMIT = 1

@@ -38,15 +38,15 @@ sigmoid  3       3
 sin      3       3
 sinh     4       4
 tan      4       4
-tanh     2       2
+tanh     3       3
 ======== ======= =======
 
 A power with a small integer exponent, or half of one, is a product or a root. Angles are reduced for up to
 2 ** 30 quarter turns in float32, 2 ** 20 in float64. Narrower formats are computed in float32.
 
-Sources: S. Moshier, "Methods and Programs for Mathematical Functions", 1989 (Cephes: the reductions, erf and
-tanh of float64); FreeBSD's msun (log); Eigen, ``MathFunctionsImpl.h`` (erf of float32); Chebyshev fits (exp,
-tanh).
+Sources: S. Moshier, "Methods and Programs for Mathematical Functions", 1989 (Cephes: the reductions, erf of
+float64); FreeBSD's msun (log); Eigen, ``MathFunctionsImpl.h`` (erf of float32); SLEEF (the form of tanh); Arm
+Optimized Routines, ``exp.c`` (the rounding of exp); Chebyshev fits (exp).
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, nan
+from math import log as log_of
 
 from tvm import tirx
 
@@ -17,6 +19,7 @@ from worker.compiler.schedules.vector_math.numbers import (
     format_of,
     horner,
     let,
+    rounded,
     times_power_of_two,
 )
 
@@ -85,7 +88,8 @@ _ERF_FLOAT64_END = 6.0
 
 _LOG2_E = 1.4426950408889634
 _ROOT_HALF = {"float32": 0x3F3504F3, "float64": 0x3FE6A09E667F3BCD}
-_SMALL_TANH = 0.625
+_BITS_BEYOND_ONE = 4
+"""With so many bits more than the mantissa's, a number and its sum with two are equal."""
 
 
 def exp(x: Expression, doublings: int = 0) -> Expression:
@@ -95,16 +99,11 @@ def exp(x: Expression, doublings: int = 0) -> Expression:
     softmax of masked scores (-100 for the windows of Swin) is full of.
     """
     form = format_of(x)
-    shift = form(float(doublings))
 
-    def scaled(x: Expression, n: Expression) -> Expression:
-        r = x - n * form(form.log2[0]) - n * form(form.log2[1])
-        return let(r, lambda r: times_power_of_two(small_exp(r), n + shift))
+    def within(y: Expression) -> Expression:
+        return _reduced(y, lambda r, exponent: times_power_of_two(small_exp(r), exponent), doublings)
 
-    def reduced(x: Expression) -> Expression:
-        return let(tirx.floor(x * form(_LOG2_E) + form(0.5)), lambda n: scaled(x, n))
-
-    return let(x, lambda x: exponential(x, form.exp_lowest, form.highest_exp(doublings), reduced))
+    return let(x, lambda x: exponential(x, form.exp_lowest, form.highest_exp(doublings), within))
 
 
 def small_exp(r: Expression) -> Expression:
@@ -119,25 +118,52 @@ def log(x: Expression) -> Expression:
 
 
 def tanh(x: Expression) -> Expression:
-    """A rational function near zero, ``1 - 2 / (exp(2 * |x|) + 1)`` elsewhere."""
+    """``m / (m + 2)`` with ``m = exp(2 * x) - 1``, which is accurate for small numbers too.
+
+    ``exp(y) - 1`` is ``2 ** n * (e ** r - 1) + (2 ** n - 1)``.
+    """
     form = format_of(x)
+    end = (form.mantissa_bits + _BITS_BEYOND_ONE) * log_of(2.0) / 2
 
-    def near(x: Expression) -> Expression:
-        return let(x * x, lambda z: x + x * z * (horner(z, form.tanh[0]) / horner(z, form.tanh[1])))
+    def less_one(r: Expression, power: Expression) -> Expression:
+        return (r + r * r * horner(r, form.exp)) * power + (power - form(1.0))
 
-    def far(x: Expression) -> Expression:
-        return let(
-            form(1.0) - form(2.0) / (exp(absolute(x) * form(2.0)) + form(1.0)),
-            lambda value: tirx.Select(x < form(0.0), -value, value),
-        )
-
-    return let(x, lambda x: tirx.Select(absolute(x) < form(_SMALL_TANH), near(x), far(x)))
+    doubled = let(x, lambda x: clamped(x, -end, end) * form(2.0))
+    return let(_with_power(doubled, less_one), lambda m: m / (m + form(2.0)))
 
 
 def sigmoid(x: Expression) -> Expression:
-    """``1 / (1 + exp(-x))``."""
+    """``1 / (1 + exp(-x))``; zero where that is denormal."""
     form = format_of(x)
-    return form(1.0) / (form(1.0) + exp(form(0.0) - x))
+
+    def ratio(x: Expression) -> Expression:
+        negated = form(0.0) - clamped(x, form.exp_lowest, -form.exp_lowest)
+        return form(1.0) / (form(1.0) + _with_power(negated, lambda r, power: small_exp(r) * power))
+
+    return let(x, lambda x: tirx.Select(x < form(form.exp_lowest), form(0.0), ratio(x)))
+
+
+def _reduced(y: Expression, body: Callable[[Expression, Expression], Expression], offset: int) -> Expression:
+    """``body(r, exponent)`` with ``y = n * log(2) + r``, ``|r|`` at most half of ``log(2)``."""
+    form = format_of(y)
+
+    def parts(y: Expression, n: Expression, exponent: Expression) -> Expression:
+        return let(y - n * form(form.log2[0]) - n * form(form.log2[1]), lambda r: body(r, exponent))
+
+    def of(y: Expression) -> Expression:
+        return rounded(y * form(_LOG2_E), lambda n, exponent: parts(y, n, exponent), offset)
+
+    return let(y, of)
+
+
+def _with_power(y: Expression, body: Callable[[Expression, Expression], Expression]) -> Expression:
+    """``body(r, 2 ** n)``, see ``_reduced``; both are normal numbers, or ``r`` is NaN."""
+    form = format_of(y)
+
+    def of(r: Expression, exponent: Expression) -> Expression:
+        return let(tirx.reinterpret(form.dtype, exponent), lambda power: body(r, power))
+
+    return _reduced(y, of, form.bias)
 
 
 def erf(x: Expression) -> Expression:

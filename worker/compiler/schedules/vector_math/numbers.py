@@ -34,7 +34,6 @@ class Format:
     """The logarithm of two in two parts; products of the first one are exact (Cody and Waite)."""
     exp: tuple[float, ...]
     log: tuple[float, ...]
-    tanh: tuple[tuple[float, ...], tuple[float, ...]]
 
     def __call__(self, value: float) -> Expression:
         """A number of this format."""
@@ -61,17 +60,6 @@ FLOAT32 = Format(
     log2=(0.693359375, -2.12194440e-4),
     exp=(0.0013926250831497611, 0.008363232883682618, 0.04166655421298415, 0.16666576666119928, 0.5),
     log=(0.24279078841, 0.28498786688, 0.40000972152, 0.66666662693),
-    tanh=(
-        (
-            0.002292744816178142,
-            -0.008343945515839153,
-            0.02176891865102821,
-            -0.053959259577204544,
-            0.1333330355691574,
-            -0.3333333317214036,
-        ),
-        (1.0,),
-    ),
 )
 
 FLOAT64 = Format(
@@ -105,10 +93,6 @@ FLOAT64 = Format(
         2.857142874366239149e-01,
         3.999999999940941908e-01,
         6.666666666666735130e-01,
-    ),
-    tanh=(
-        (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3),
-        (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3),
     ),
 )
 
@@ -144,17 +128,22 @@ def clamped(x: Expression, lowest: float, highest: float) -> Expression:
     return let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
 
 
+def bounded(x: Expression, lowest: float, highest: float) -> Expression:
+    """The number, clamped to a range; ``lowest`` for NaN, which has no integer."""
+    form = format_of(x)
+    above = tirx.Select(x > form(lowest), x, form(lowest))
+    return let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
+
+
 def exponential(
     x: Expression, lowest: float, highest: float, within: Callable[[Expression], Expression]
 ) -> Expression:
     """A power of ``x``: ``within`` a range, zero below it, infinity above it, and NaN for NaN.
 
-    ``within`` gets ``lowest`` in place of NaN, which has no integer.
+    ``within`` gets ``lowest`` in place of NaN.
     """
     form = format_of(x)
-    above = tirx.Select(x > form(lowest), x, form(lowest))
-    bounded = let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
-    finite = tirx.Select(x <= form(highest), let(bounded, within), x + form(inf))
+    finite = tirx.Select(x <= form(highest), let(bounded(x, lowest, highest), within), x + form(inf))
     return tirx.Select(x < form(lowest), form(0.0), finite)
 
 
@@ -169,9 +158,25 @@ def below_zero(x: Expression) -> Expression:
     return tirx.reinterpret(form.integer, x) < form.whole(0)
 
 
-def times_power_of_two(value: Expression, n: Expression) -> Expression:
-    """``value * 2 ** n`` by an addition to the bits, where the result is a normal number."""
+def rounded(
+    value: Expression, body: Callable[[Expression, Expression], Expression], offset: int = 0
+) -> Expression:
+    """``body(n, exponent)``: the nearest whole number, and ``n + offset`` in place of the exponent's bits.
+
+    A large number whose last bit counts ones is added, so that the sum's last bits are ``n + offset``.
+    """
     form = format_of(value)
-    whole = tirx.Cast(form.integer, tirx.Cast("int32", n))
-    shifted = tirx.op.shift_left(whole, form.whole(form.mantissa_bits))
-    return tirx.reinterpret(form.dtype, tirx.reinterpret(form.integer, value) + shifted)
+    ones = form(1.5 * 2.0**form.mantissa_bits + offset)
+
+    def parts(total: Expression) -> Expression:
+        whole = tirx.reinterpret(form.integer, total)
+        exponent = tirx.op.shift_left(whole, form.whole(form.mantissa_bits))
+        return let(total - ones, lambda n: body(n, exponent))
+
+    return let(value + ones, parts)
+
+
+def times_power_of_two(value: Expression, exponent: Expression) -> Expression:
+    """``value * 2 ** n``, a normal number, for ``n`` in the place of the exponent's bits."""
+    form = format_of(value)
+    return tirx.reinterpret(form.dtype, tirx.reinterpret(form.integer, value) + exponent)

@@ -19,6 +19,7 @@ from worker.compiler.schedules.vector_math.numbers import (
     format_of,
     horner,
     let,
+    rounded,
     times_power_of_two,
 )
 
@@ -69,11 +70,11 @@ def exp2(x: Expression) -> Expression:
     lowest = float(1 - form.bias)
     highest = (form.bias + 1) * (1 - 0.5 ** (form.mantissa_bits + 1))
 
-    def scaled(x: Expression, n: Expression) -> Expression:
-        return let((x - n) * form(_LOG_2), lambda r: times_power_of_two(small_exp(r), n))
-
     def reduced(x: Expression) -> Expression:
-        return let(tirx.floor(x + form(0.5)), lambda n: scaled(x, n))
+        def scaled(n: Expression, exponent: Expression) -> Expression:
+            return let((x - n) * form(_LOG_2), lambda r: times_power_of_two(small_exp(r), exponent))
+
+        return rounded(x, scaled)
 
     return let(x, lambda x: exponential(x, lowest, highest, reduced))
 
