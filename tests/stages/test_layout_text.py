@@ -5,6 +5,8 @@ Vectors have eight lanes. ``[N, C, H, W]`` in blocks is ``[N, C / 8, H, W, 8]``.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tvm
@@ -15,7 +17,7 @@ from worker.compiler.layout.attention.fuse_attention import fuse_attention
 from worker.compiler.layout.blocked.block_convolutions import block_convolutions
 from worker.compiler.layout.memory.share_memory import share_memory
 from worker.compiler.layout.memory.share_storage import share_storage
-from worker.compiler.layout.pack_linear import pack_linear_weights
+from worker.compiler.layout.pack_linear import PanelWidths, pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
 
 BLOCK_CONVOLUTIONS = block_convolutions(AVX2.machine)
@@ -337,6 +339,21 @@ def test_a_matrix_narrower_than_a_panel_is_filled_up() -> None:
         before="out = R.matmul(x, W)",
         after="out = R.call_tir(linear, (x, const(1, 3, 8)), (2, 5))",
         W=array(3, 5),
+    )
+
+
+@pytest.mark.parametrize(
+    ("widths", "columns"), [(None, 56), (PanelWidths(), 64)], ids=["one entry point", "several"]
+)
+def test_panels_of_half_vectors_are_not_shared(widths: PanelWidths | None, columns: int) -> None:
+    machine = replace(AVX2.machine, vector_bits=512, registers=32, threads=2, has_halves=True)
+
+    check(
+        pack_linear_weights(machine, widths),
+        "x: (1, 5408)",
+        before="out = R.matmul(x, W)",
+        after=f"out = R.call_tir(linear, (x, const(2, 5408, {columns})), (1, 100))",
+        W=array(5408, 100),
     )
 
 

@@ -4,7 +4,7 @@
 
 ``W`` is ``[depth, columns]`` and constant, or depends on separate parameters alone. Packed it is ``[panels,
 depth, panel columns]``: the columns of one panel lie side by side, so the kernel reads it front to back.
-``plan_matmul`` chooses the panel width: the columns of its register tile.
+``matmul_plans`` chooses the panel width: the columns of its register tile.
 
     linear[..., column] = sum over k of x[..., k] * packed[panel, k, column - start]
     panel = column // width, start = min(panel * width, columns - width)
@@ -40,7 +40,7 @@ from worker.compiler.layout.separate_parameters import Derivation, parameters_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PACKED_GROUP, PATTERN
 from worker.compiler.schedules.blocks import guess
 from worker.compiler.schedules.families.matmul.dots import bits_of, unit_of
-from worker.compiler.schedules.families.matmul.plan import MatmulShape, plan_matmul
+from worker.compiler.schedules.families.matmul.plan import MatmulShape, matmul_plans
 from worker.compiler.schedules.processors import Machine
 
 _MATMUL = tvm.ir.Op.get("relax.matmul")
@@ -161,12 +161,18 @@ class _Packer(PyExprMutator):
             bits=bits_of(out_dtype),
             unit=None if dot is None else unit_of(dot, bits_of(dtype)),
         )
-        columns = self._width(weights, plan_matmul(sizes, self._machine).tile.columns)
+        columns = self._width(weights, sizes)
         kernel = _Kernel(shape[1], columns, 1 if dot is None else dot.group, dtype, out_dtype)
         return self._product(data, self._pack(weights, kernel), kernel)
 
-    def _width(self, weights: relax.Expr, best: int) -> int:
-        return best if self._widths is None else self._widths.of(self._identity(weights), best)
+    def _width(self, weights: relax.Expr, sizes: MatmulShape) -> int:
+        """The best panel width; one of whole vectors if entry points with more rows may read the panels."""
+        plans = matmul_plans(sizes, self._machine)
+        if self._widths is None:
+            return plans[0].tile.columns
+        whole = self._machine.lanes(sizes.bits)
+        best = next(plan.tile.columns for plan in plans if plan.tile.lanes == whole)
+        return self._widths.of((self._identity(weights), sizes.bits, sizes.unit), best)
 
     def _identity(self, weights: relax.Expr) -> Hashable:
         """Equal for equal constants, and for what is computed in the same way from parameters."""

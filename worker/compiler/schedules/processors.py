@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     import tvm
 
 WORK_PER_THREAD = 4_096
-"""Operations that each thread must get: to start a task and to wait for it takes half a microsecond."""
+"""The fewest operations for each thread. Starting a task and waiting for it takes half a microsecond."""
 CYCLES_PER_THREAD = 5_000
 """The same threshold in cycles, for products and attention, whose plans count these."""
 MULTIPLY_ADDS_PER_THREAD = 2_048
 """The same threshold in multiply-adds of vectors, for convolutions and pools."""
+_MOST_STARTED = 8
+"""More threads do not need more work in all, since they start at once. This was measured with two threads."""
 
 NEAR_BYTES_PER_CYCLE = 28.0
 """Bytes in a cycle from L2: what explains the times of 900 tiles on a Xeon best, by ``make bench-tiles``."""
@@ -33,10 +35,10 @@ others used too, by ``make bench-convolutions``."""
 CACHE_LINE = 64
 """Bytes that the processor reads from memory at once."""
 READ_AHEAD = 1024
-"""The processor's own prefetcher starts anew at each panel and stops at each page. On an AVX-512 Xeon with
-two threads, reading the weights of a decoder of 110 million parameters takes 14.7 ms without prefetches and
-12.6 ms with them; four times as far is slower. On Zen 4, one row times 2.8 MB of weights takes 18 µs without
-prefetches and 23 µs with them; four rows times 9.4 MB take 136 and 249 µs."""
+"""How far to prefetch, in bytes. The processor's own prefetcher starts anew at each panel and stops at each
+page. On an AVX-512 Xeon with two threads, reading the weights of a decoder of 110 million parameters takes
+14.7 ms without prefetches and 12.6 ms with them; four times as far is slower. On Zen 4, one row times 2.8 MB
+of weights takes 18 µs without prefetches and 23 µs with them; four rows times 9.4 MB take 136 and 249 µs."""
 LARGE_WEIGHTS = 0.25
 """Weights of more than this share of L2 are prefetched: other functions have used the cache since."""
 
@@ -70,8 +72,9 @@ class Processor:
         l1_kib: first-level data cache.
         l1_ways: associativity of the first-level data cache.
         hides_loops: whether a loop's own instructions issue beside the multiply-adds of a convolution.
-        read_ahead: how far ahead kernels prefetch weights that they read once, in bytes; 0 if the core's own
+        read_ahead_bytes: how far ahead kernels prefetch weights that they read once; 0 if the core's own
             prefetcher is faster.
+        has_halves: whether half a vector register is a register too.
         l2_kib: second-level cache, or a core's part of one that cores share.
         source: the document that describes the core.
         lane_factors: whether a multiply-add can take its second factor from a lane of a vector. LLVM then
@@ -93,13 +96,14 @@ class Processor:
     far_bytes_per_cycle: float = FAR_BYTES_PER_CYCLE
     l1_ways: int = 8
     hides_loops: bool = False
-    read_ahead: int = READ_AHEAD
+    read_ahead_bytes: int = READ_AHEAD
+    has_halves: bool = False
 
 
 SSE = Processor(128, 14, 1, 4, 2, 32, 256, f"{_COMMON}; a product and a sum apart, one pair a cycle")
 AVX = Processor(256, 14, 1, 4, 1, 32, 256, f"{_COMMON}; a product and a sum apart, loads of 128 bits")
 AVX2 = Processor(256, 16, 2, 4, 1.5, 32, 256, f"{_COMMON}; loads by make bench-tiles on Zen 3")
-AVX512 = Processor(512, 32, 2, 4, 2, 32, 512, _COMMON)
+AVX512 = Processor(512, 32, 2, 4, 2, 32, 512, _COMMON, has_halves=True)
 NEON = Processor(128, 32, 2, 4, 2, 32, 256, _COMMON, lane_factors=True, l1_ways=4)
 RVV = Processor(128, 31, 1, 4, 1, 32, 256, f"{_COMMON}; v0 holds masks")
 RVV_256 = replace(RVV, vector_bits=256)
@@ -110,17 +114,30 @@ _HASWELL = Processor(256, 16, 2, 5, 2, 32, 256, _INTEL)
 _SKYLAKE = Processor(256, 16, 2, 4, 2, 32, 256, _INTEL)
 _ALDER_LAKE = Processor(256, 16, 2, 4, 3, 48, 1280, _INTEL, l1_ways=12)
 _GRACEMONT = Processor(256, 16, 1, 6, 1, 32, 512, _INTEL)
-_SKYLAKE_X = Processor(512, 32, 2, 4, 2, 32, 1024, _INTEL)
-_ICE_LAKE_CLIENT = Processor(512, 32, 1, 4, 2, 48, 512, _INTEL, l1_ways=12)
-_ICE_LAKE_SERVER = Processor(512, 32, 2, 4, 2, 48, 1280, _INTEL, l1_ways=12)
-_SAPPHIRE_RAPIDS = Processor(512, 32, 2, 4, 1.5, 48, 2048, f"{_INTEL}; loads by make bench-tiles", l1_ways=12)
+_SKYLAKE_X = Processor(512, 32, 2, 4, 2, 32, 1024, _INTEL, has_halves=True)
+_ICE_LAKE_CLIENT = Processor(512, 32, 1, 4, 2, 48, 512, _INTEL, l1_ways=12, has_halves=True)
+_ICE_LAKE_SERVER = Processor(512, 32, 2, 4, 2, 48, 1280, _INTEL, l1_ways=12, has_halves=True)
+_SAPPHIRE_RAPIDS = Processor(
+    512, 32, 2, 4, 1.5, 48, 2048, f"{_INTEL}; loads by make bench-tiles", l1_ways=12, has_halves=True
+)
 _ZEN1 = Processor(256, 16, 1, 5, 1, 32, 512, _AMD_ZEN)
 _ZEN2 = Processor(256, 16, 2, 5, 2, 32, 512, _AMD_ZEN)
 _ZEN3 = Processor(256, 16, 2, 4, 1.5, 32, 512, f"{_AMD_ZEN3}; loads by make bench-tiles")
 _ZEN4 = Processor(
-    512, 32, 1, 4, 1, 32, 1024, _AMD_ZEN4, far_bytes_per_cycle=4, hides_loops=True, read_ahead=0
+    512,
+    32,
+    1,
+    4,
+    1,
+    32,
+    1024,
+    _AMD_ZEN4,
+    far_bytes_per_cycle=4,
+    hides_loops=True,
+    read_ahead_bytes=0,
+    has_halves=True,
 )
-_ZEN5 = Processor(512, 32, 2, 4, 2, 48, 1024, _AMD_ZEN5, l1_ways=12)
+_ZEN5 = Processor(512, 32, 2, 4, 2, 48, 1024, _AMD_ZEN5, l1_ways=12, has_halves=True)
 _NEOVERSE_N1 = Processor(128, 32, 2, 4, 2, 64, 512, _ARM.format("Neoverse N1"), lane_factors=True, l1_ways=4)
 _NEOVERSE_V1 = Processor(128, 32, 4, 4, 3, 64, 1024, _ARM.format("Neoverse V1"), lane_factors=True, l1_ways=4)
 _NEOVERSE_N2 = Processor(128, 32, 2, 4, 3, 64, 512, _ARM.format("Neoverse N2"), lane_factors=True, l1_ways=4)
@@ -197,7 +214,9 @@ def processor_of(mcpu: str, features: frozenset[str]) -> Processor:
     known = PROCESSORS.get(mcpu)
     if known is not None and known.scalable:
         return known if "sve" in features else level
-    return known if known is not None and known.vector_bits == level.vector_bits else level
+    if known is None or known.vector_bits == level.vector_bits:
+        return known or level
+    return replace(level, read_ahead_bytes=known.read_ahead_bytes)
 
 
 _SCRATCH_REGISTERS = 2
@@ -235,7 +254,8 @@ class Machine:
     far_bytes_per_cycle: float = FAR_BYTES_PER_CYCLE
     l1_ways: int = 8
     hides_loops: bool = False
-    read_ahead: int = READ_AHEAD
+    read_ahead_bytes: int = READ_AHEAD
+    has_halves: bool = False
 
     def lanes(self, bits: int) -> int:
         """Elements of ``bits`` bits in one vector."""
@@ -295,13 +315,14 @@ def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
         far_bytes_per_cycle=processor.far_bytes_per_cycle,
         l1_ways=processor.l1_ways,
         hides_loops=processor.hides_loops,
-        read_ahead=processor.read_ahead,
+        read_ahead_bytes=processor.read_ahead_bytes,
+        has_halves=processor.has_halves,
     )
 
 
 def threads_pay(threads: int, work: float, least: float) -> bool:
-    """Whether threads finish a kernel's work sooner than one: each gets at least ``least`` of it."""
-    return threads > 1 and work >= threads * least
+    """Whether each thread gets at least ``least`` of a kernel's work."""
+    return threads > 1 and work >= min(threads, _MOST_STARTED) * least
 
 
 def choose_tile(columns: int, rows: int, bits: int, machine: Machine) -> Tile | None:

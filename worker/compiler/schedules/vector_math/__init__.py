@@ -4,12 +4,13 @@ LLVM calls the mathematics library once per element. Here each function is a pol
 of a reduced argument, whose common terms are vectors in registers::
 
     for lane in vectorized(8):          for lane in vectorized(8):
-        y[lane] = exp(x[lane])              n[lane] = floor(x[lane] * log2(e) + 0.5)
+        y[lane] = exp(x[lane])              n[lane] = round(x[lane] * log2(e))
                                             r[lane] = x[lane] - n[lane] * log(2)
                                             y[lane] = polynomial(r[lane]) * 2 ** n[lane]
 
-Overflow, infinities and NaN come out as from the library. A denormal number may come out as another one or as
-zero; a denormal exponential comes out as zero.
+Overflow, infinities and NaN come out as from the library. A denormal number may come out as another one or
+as zero; a denormal exponential or ``sigmoid`` comes out as zero. ``tanh(-x)`` may differ from ``-tanh(x)`` by
+the errors below.
 
 Greatest errors in units in the last place, which ``tests/stages/test_vector_math.py`` checks:
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, nan
-from math import log as log_of
+from math import log as log_of_number
 
 from tvm import tirx
 
@@ -89,7 +89,7 @@ _ERF_FLOAT64_END = 6.0
 _LOG2_E = 1.4426950408889634
 _ROOT_HALF = {"float32": 0x3F3504F3, "float64": 0x3FE6A09E667F3BCD}
 _BITS_BEYOND_ONE = 4
-"""With so many bits more than the mantissa's, a number and its sum with two are equal."""
+"""Adding two does not change a number that is so many bits larger than the mantissa."""
 
 
 def exp(x: Expression, doublings: int = 0) -> Expression:
@@ -123,7 +123,7 @@ def tanh(x: Expression) -> Expression:
     ``exp(y) - 1`` is ``2 ** n * (e ** r - 1) + (2 ** n - 1)``.
     """
     form = format_of(x)
-    end = (form.mantissa_bits + _BITS_BEYOND_ONE) * log_of(2.0) / 2
+    end = (form.mantissa_bits + _BITS_BEYOND_ONE) * log_of_number(2.0) / 2
 
     def less_one(r: Expression, power: Expression) -> Expression:
         return (r + r * r * horner(r, form.exp)) * power + (power - form(1.0))
@@ -157,7 +157,7 @@ def _reduced(y: Expression, body: Callable[[Expression, Expression], Expression]
 
 
 def _with_power(y: Expression, body: Callable[[Expression, Expression], Expression]) -> Expression:
-    """``body(r, 2 ** n)``, see ``_reduced``; both are normal numbers, or ``r`` is NaN."""
+    """``body(r, 2 ** n)``, see ``_reduced``; the power is a normal number, or ``r`` is NaN."""
     form = format_of(y)
 
     def of(r: Expression, exponent: Expression) -> Expression:

@@ -129,7 +129,7 @@ def clamped(x: Expression, lowest: float, highest: float) -> Expression:
 
 
 def bounded(x: Expression, lowest: float, highest: float) -> Expression:
-    """The number, clamped to a range; ``lowest`` for NaN, which has no integer."""
+    """The number, clamped to a range; ``lowest`` for NaN."""
     form = format_of(x)
     above = tirx.Select(x > form(lowest), x, form(lowest))
     return let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
@@ -161,9 +161,10 @@ def below_zero(x: Expression) -> Expression:
 def rounded(
     value: Expression, body: Callable[[Expression, Expression], Expression], offset: int = 0
 ) -> Expression:
-    """``body(n, exponent)``: the nearest whole number, and ``n + offset`` in place of the exponent's bits.
+    """``body(n, exponent)``: the nearest whole number, and ``n + offset`` shifted to the exponent's bits.
 
-    A large number whose last bit counts ones is added, so that the sum's last bits are ``n + offset``.
+    A large number whose last bit counts ones is added, so that the sum's last bits are ``n + offset``. Its
+    size must be below ``2 ** (mantissa_bits - 1)``, and additions must round to the nearest.
     """
     form = format_of(value)
     ones = form(1.5 * 2.0**form.mantissa_bits + offset)
@@ -177,6 +178,6 @@ def rounded(
 
 
 def times_power_of_two(value: Expression, exponent: Expression) -> Expression:
-    """``value * 2 ** n``, a normal number, for ``n`` in the place of the exponent's bits."""
+    """``value * 2 ** n``, a normal number, for ``n`` shifted to the exponent's bits."""
     form = format_of(value)
     return tirx.reinterpret(form.dtype, tirx.reinterpret(form.integer, value) + exponent)

@@ -14,14 +14,14 @@ any reads, so a transposition or a cast in front of them is part of the product:
                 output[row, vector, lanes] = epilogue(sum over chains)
 
 Registers hold the sums, the vectors of the right operand of one step, and one number of the left. L1 or L2
-holds a panel of the right operand, which every tile of rows reads again; a part of L2 holds a chunk's rows
-of the left operand, which are read in place. Where these rows fill several chunks, the tasks' order is
-(batch, chunk, panel) unless the left operand is the smaller one to read again (``plan``). Weights come
-packed as ``[panels, depth, columns]`` (``pack_linear``). A product of few rows reads them from memory once,
-so it asks for each line before the loop gets there (``prefetch``). Each task copies its panel where the
-columns are not contiguous or are fewer than the tile's, or where several tiles of rows read lines that lie
-far apart. If the plan's ``steps`` are fewer than the depth, all tiles of a chunk sum up ``steps`` of it
-before the next, and memory holds their sums; those of few rows join a total in registers. With
+holds a panel of the right operand, which every tile of rows reads again; a part of L2 holds a chunk's rows of
+the left operand, which are read in place. Where these rows fill several chunks, the tasks' order is (batch,
+chunk, panel) unless the left operand is the smaller one to read again (``plan``). Weights come packed as
+``[panels, depth, columns]`` (``pack_linear``). A product of few rows reads them from memory once, so it asks
+for each line before the loop gets there (``prefetch``), unless the processor does. Each task copies its panel
+where the columns are not contiguous or are fewer than the tile's, or where several tiles of rows read lines
+that lie far apart. If the plan's ``steps`` are fewer than the depth, all tiles of a chunk sum up ``steps`` of
+it before the next, and memory holds their sums; those of few rows join a total in registers. With
 ``parts_outside``, all tiles of all panels do::
 
     for part of the depth:

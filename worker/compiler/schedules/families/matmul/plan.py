@@ -74,7 +74,7 @@ _DOUBT = 8
 """Within this factor of the threshold, the search measures with and without threads."""
 
 _MIN_TILES_TO_COPY = 4
-_MAX_TILES = 16
+_MAX_TILES = 20
 
 _MOST_VISITS = 64
 """With more tiles of rows than this, the first tile's wait for a panel no longer counts."""
@@ -100,11 +100,8 @@ _MANY_CHUNKS = 8
 _LEAST_TILES = 8
 """For fewer tiles of rows, weights come from beyond L2 more slowly than the tiles multiply them."""
 
-_LONG_VECTOR_BITS = 512
-"""Half of such a vector is a whole register of an instruction set that every such processor has, too."""
-
-_LEAST_HALVES = 5
-"""Narrower panels cost more for each column than their fewer zeros save."""
+_HALVES = (5, 7)
+"""How many half vectors a panel may have. Narrower panels cost more per column than they save."""
 
 _STEPS_PER_SUM = 32
 _MAX_STEPS = 1024
@@ -245,7 +242,7 @@ def prefetched_bytes(shape: MatmulShape, machine: Machine, right: RightOperand) 
     """How far to prefetch packed weights; 0 where they stay in a cache or are read by many rows."""
     weight_bytes = shape.batches * shape.depth * shape.columns * shape.bits // 8
     is_read_once = right.columns is not None and shape.rows <= FEW_ROWS
-    return machine.read_ahead if is_read_once and weight_bytes > machine.l2_bytes else 0
+    return machine.read_ahead_bytes if is_read_once and weight_bytes > machine.l2_bytes else 0
 
 
 def prefetches_panels(shape: MatmulShape, machine: Machine, right: RightOperand, plan: MatmulPlan) -> bool:
@@ -358,8 +355,8 @@ def _tiles(shape: MatmulShape, machine: Machine, columns: int | None) -> Iterato
 
 
 def _tiles_of(lanes: int, shape: MatmulShape, machine: Machine, columns: int | None) -> Iterator[MatmulTile]:
-    narrowest = 1 if lanes == machine.lanes(shape.bits) else _LEAST_HALVES
-    widths = range(narrowest, _MAX_VECTORS + 1) if columns is None else (max(1, columns // lanes),)
+    counts = range(1, _MAX_VECTORS + 1) if lanes == machine.lanes(shape.bits) else _HALVES
+    widths = counts if columns is None else (max(1, columns // lanes),)
     widest = max(1, ceil(shape.columns / lanes)) if columns is None else _MAX_VECTORS
     for vectors in widths:
         for rows in _row_counts(shape):
@@ -372,17 +369,17 @@ def _tiles_of(lanes: int, shape: MatmulShape, machine: Machine, columns: int | N
 
 
 def _lane_counts(shape: MatmulShape, machine: Machine, columns: int | None) -> tuple[int, ...]:
-    """The lanes of a vector: those of a register, and of half a long one where one row reads the weights.
+    """The lanes to try: those of a register, and of half a long one if one row reads the weights.
 
-    Such a product takes as long as its weights take to arrive, and narrower panels have fewer zeros: on
-    Zen 4, 100 columns take 15.1 µs with two panels of 56 and 16.5 µs with two of 64.
+    Such a product takes as long as its weights take to arrive, and panels of an odd number of half vectors
+    read fewer columns twice: on Zen 4, 100 columns take 15.1 µs with two panels of 56 and 16.5 µs with two
+    of 64.
     """
     whole = machine.lanes(shape.bits)
     half = max(1, whole // 2)
     if columns is not None:
         return (half if columns % whole and columns % half == 0 else whole,)
-    has_halves = shape.rows == 1 and shape.unit is None and machine.vector_bits >= _LONG_VECTOR_BITS
-    return (whole, half) if has_halves else (whole,)
+    return (whole, half) if machine.has_halves and shape.rows == 1 and shape.unit is None else (whole,)
 
 
 def _row_counts(shape: MatmulShape) -> Iterator[int]:
