@@ -18,13 +18,13 @@ from worker.compiler.schedules.dot_instructions import DOT_FEATURES, DotInstruct
 if TYPE_CHECKING:
     import tvm
 
-WORK_PER_THREAD = 4_096
+WORK_PER_THREAD = 8_192
 """The fewest operations for each thread. Starting a task and waiting for it takes half a microsecond."""
 CYCLES_PER_THREAD = 5_000
 """The same threshold in cycles, for products and attention, whose plans count these."""
 MULTIPLY_ADDS_PER_THREAD = 2_048
 """The same threshold in multiply-adds of vectors, for convolutions and pools."""
-_MOST_STARTED = 8
+_MOST_STARTED = 4
 """More threads do not need more work in all, since they start at once. This was measured with two threads."""
 
 NEAR_BYTES_PER_CYCLE = 28.0

@@ -130,9 +130,13 @@ def _boxes(axes: Sequence[Axis], conditions: Sequence[Threshold]) -> list[Box] |
 
 
 def _tasks(block: Block, threads: int) -> Tasks:
-    """Parts of the first axis, except the last one, that is long enough for all threads."""
+    """Parts of the first axis, except the last one, that is long enough for all threads.
+
+    The boxes have no conditions left, so the work is the number of elements.
+    """
+    elements = prod(axis.extent for axis in block.axes)
     wide = [axis for axis in range(len(block.axes) - 1) if block.axes[axis].extent >= threads]
-    if not wide or not threads_pay(threads, block.work, WORK_PER_THREAD):
+    if not wide or not threads_pay(threads, elements, WORK_PER_THREAD):
         return Tasks(0, 1, block.axes[0].extent)
     extent = block.axes[wide[0]].extent
     size = ceil(extent / (_TASKS_PER_THREAD * threads))
