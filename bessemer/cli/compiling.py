@@ -31,7 +31,7 @@ from bessemer.cli.arguments import (
     read_draft,
 )
 from bessemer.cli.best_bundle import BestBundle
-from bessemer.cli.groups import download_group, follow_group, show_group
+from bessemer.cli.groups import download_group, exit_unless_succeeded, follow_group, show_group
 from bessemer.cli.live_view import compilation_lines, other_method_lines
 from bessemer.cli.model_argument import submitted, submitted_group
 from bessemer.cli.output import (
@@ -186,8 +186,7 @@ def _compile_group(
         for path in download_group(group, output):
             print_lines(console, f"bundle {path}")
     show_group(group, json)
-    if group.state is not JobState.SUCCEEDED:
-        raise typer.Exit(ExitStatus.FAILED)
+    exit_unless_succeeded(group.document)
 
 
 def _check_output(output: Path, request: CompilationRequest, force: bool) -> None:

@@ -14,6 +14,7 @@ from bessemer.cli.output import (
     clean,
     errors,
     interruption_status,
+    joint_status,
     print_json,
     print_lines,
     problem_lines,
@@ -54,6 +55,13 @@ def show_group(group: Group, json: bool) -> None:
         if job.problem is not None:
             print_lines(errors, f"{shown_target(job.request.target)}:")
             show_lines(errors, problem_lines(job.problem))
+
+
+def exit_unless_succeeded(group: GroupDocument) -> None:
+    """Exit with the status of the compilations that failed, if any did."""
+    failed = [job.problem for job in group.items if job.state is not JobState.SUCCEEDED]
+    if failed:
+        raise typer.Exit(joint_status(failed))
 
 
 def group_lines(document: GroupDocument, comparison: Comparison) -> Iterator[str]:

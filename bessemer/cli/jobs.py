@@ -9,10 +9,9 @@ from typing import Annotated, TypeVar
 import typer
 
 from bessemer.cli.arguments import AfterOption, BeforeOption, LimitOption, aware, read_labels
-from bessemer.cli.groups import follow_group, show_group
+from bessemer.cli.groups import exit_unless_succeeded, follow_group, show_group
 from bessemer.cli.live_view import compilation_lines
 from bessemer.cli.output import (
-    ExitStatus,
     JsonOption,
     UrlOption,
     aligned,
@@ -78,8 +77,8 @@ def show(
             if until_ended and not job.state.final:
                 follow_group(job, errors if json else results)
             show_group(job, json)
-            if until_ended and job.state is not JobState.SUCCEEDED:
-                raise typer.Exit(ExitStatus.FAILED)
+            if until_ended:
+                exit_unless_succeeded(job.document)
             return
         if until_ended and not job.state.final:
             follow(job, errors if json else results)

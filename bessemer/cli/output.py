@@ -78,6 +78,12 @@ def failure_status(problem: Problem | None) -> ExitStatus:
     return ExitStatus.USAGE if is_invalid else ExitStatus.FAILED
 
 
+def joint_status(problems: Iterable[Problem | None]) -> ExitStatus:
+    """The exit status of several failed compilations: theirs if it is the same, else that of a failure."""
+    statuses = set(map(failure_status, problems))
+    return statuses.pop() if len(statuses) == 1 else ExitStatus.FAILED
+
+
 def interruption_status(error: KeyboardInterrupt) -> ExitStatus:
     """The exit status after Ctrl-C or SIGTERM, as in a shell."""
     return ExitStatus.TERMINATED if isinstance(error, TerminatedError) else ExitStatus.INTERRUPTED

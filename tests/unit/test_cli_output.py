@@ -20,6 +20,7 @@ from bessemer.cli.output import (
     clean,
     error_lines,
     exit_status,
+    joint_status,
     print_lines,
     problem_lines,
     shown_bytes,
@@ -120,6 +121,20 @@ def test_the_package_imports_the_client_only_when_it_is_used() -> None:
 )
 def test_an_error_has_its_status(error: BessemerError, status: ExitStatus) -> None:
     assert exit_status(error) is status
+
+
+@pytest.mark.parametrize(
+    ("codes", "status"),
+    [
+        ((ErrorCode.INPUTS_MISMATCH, ErrorCode.INPUTS_MISSING), ExitStatus.USAGE),
+        ((ErrorCode.INPUTS_MISMATCH, ErrorCode.MODEL_DAMAGED), ExitStatus.FAILED),
+        ((ErrorCode.MODEL_DAMAGED,), ExitStatus.FAILED),
+    ],
+)
+def test_a_group_has_the_status_that_its_failures_share(
+    codes: tuple[ErrorCode, ...], status: ExitStatus
+) -> None:
+    assert joint_status(make_problem(code, "x") for code in codes) is status
 
 
 def test_a_problem_is_printed_with_fields_places_and_advice() -> None:
