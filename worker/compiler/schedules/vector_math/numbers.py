@@ -128,22 +128,12 @@ def clamped(x: Expression, lowest: float, highest: float) -> Expression:
     return let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
 
 
-def bounded(x: Expression, lowest: float, highest: float) -> Expression:
-    """The number, clamped to a range; ``lowest`` for NaN."""
-    form = format_of(x)
-    above = tirx.Select(x > form(lowest), x, form(lowest))
-    return let(above, lambda above: tirx.Select(above > form(highest), form(highest), above))
-
-
 def exponential(
     x: Expression, lowest: float, highest: float, within: Callable[[Expression], Expression]
 ) -> Expression:
-    """A power of ``x``: ``within`` a range, zero below it, infinity above it, and NaN for NaN.
-
-    ``within`` gets ``lowest`` in place of NaN.
-    """
+    """A power of ``x``: ``within`` a range, zero below it, infinity above it, and NaN for NaN."""
     form = format_of(x)
-    finite = tirx.Select(x <= form(highest), let(bounded(x, lowest, highest), within), x + form(inf))
+    finite = tirx.Select(x <= form(highest), let(clamped(x, lowest, highest), within), x + form(inf))
     return tirx.Select(x < form(lowest), form(0.0), finite)
 
 
