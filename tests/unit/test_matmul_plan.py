@@ -9,6 +9,7 @@ from worker.compiler.schedules.families.matmul.plan import (
     MatmulShape,
     MatmulTile,
     RightOperand,
+    matmul_plans,
     panels,
     plan_matmul,
     prefetched_bytes,
@@ -215,6 +216,11 @@ def test_panels_for_one_row_may_have_half_vectors(columns: int, read: int) -> No
 def test_threads_share_a_product_if_each_gets_enough(threads: int, parallel: bool) -> None:
     shape = MatmulShape(1, 784, 128, 32)
     assert plan_matmul(shape, replace(XEON, threads=threads)).parallel is parallel
+
+
+def test_a_search_tries_both_near_the_threshold_of_many_threads() -> None:
+    plans = matmul_plans(MatmulShape(1, 784, 128, 32), replace(XEON, threads=64))
+    assert {plan.parallel for plan in plans} == {True, False}
 
 
 def test_packed_weights_decide_the_width() -> None:

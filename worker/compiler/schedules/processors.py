@@ -321,8 +321,13 @@ def machine_from(mcpu: str, features: frozenset[str], threads: int) -> Machine:
 
 
 def threads_pay(threads: int, work: float, least: float) -> bool:
-    """Whether each thread gets at least ``least`` of a kernel's work."""
-    return threads > 1 and work >= min(threads, _MOST_STARTED) * least
+    """Whether there is enough work for threads; ``least`` is what each must get."""
+    return threads > 1 and work >= least_work(threads, least)
+
+
+def least_work(threads: int, least: float) -> float:
+    """The work from which on threads pay, see ``threads_pay``."""
+    return min(threads, _MOST_STARTED) * least
 
 
 def choose_tile(columns: int, rows: int, bits: int, machine: Machine) -> Tile | None:

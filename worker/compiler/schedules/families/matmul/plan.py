@@ -51,6 +51,7 @@ from worker.compiler.schedules.processors import (
     CYCLES_PER_THREAD,
     LARGE_WEIGHTS,
     Machine,
+    least_work,
     threads_pay,
 )
 
@@ -281,7 +282,7 @@ def _plans_with(
     copied = _copies(tile, shape, right)
     outside = not copied[0] and _reads_less_outside(tile, shape, machine)
     parallel = threads_pay(machine.threads, cycles, CYCLES_PER_THREAD)
-    doubtful = machine.threads > 1 and _is_near(cycles, machine.threads * CYCLES_PER_THREAD)
+    doubtful = machine.threads > 1 and _is_near(cycles, least_work(machine.threads, CYCLES_PER_THREAD))
     by_parts = _plan_by_parts(tile, shape, machine, right, parallel)
     gains = not _whole_depth_stays(tile, shape, machine)
     if by_parts is not None and gains:

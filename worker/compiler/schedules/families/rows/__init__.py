@@ -39,7 +39,7 @@ from worker.compiler.schedules.blocks import element_bits
 from worker.compiler.schedules.families.rows.loops import RowLoops
 from worker.compiler.schedules.families.rows.parts import Part, find_parts
 from worker.compiler.schedules.plans import PlanChooser, by_rank
-from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, threads_pay
+from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, least_work, threads_pay
 
 _SUMS = (4, 2, 8, 1)
 _DOUBT = 8
@@ -82,7 +82,8 @@ class RowsPlan:
 def rows_plans(shape: RowsShape, threads: int) -> tuple[RowsPlan, ...]:
     """The plans worth measuring, the most promising first."""
     tasks = threads if threads_pay(threads, shape.work, WORK_PER_THREAD) else 1
-    near = threads / _DOUBT <= shape.work / WORK_PER_THREAD <= threads * _DOUBT
+    threshold = least_work(threads, WORK_PER_THREAD)
+    near = threshold / _DOUBT <= shape.work <= threshold * _DOUBT
     others = (1, threads) if near else (tasks,)
     sums = dict.fromkeys(max(1, min(each, shape.vectors)) for each in _SUMS)
     parts = dict.fromkeys(min(each, shape.rows) for each in (tasks, *others))
