@@ -28,7 +28,7 @@ BY_EXTENSIONS = (
     ErrorCode.MODEL_LEAF_UNAVAILABLE,
     ErrorCode.MODEL_MODULE_INVALID,
 )
-"""Why an inspection, which loads no extension, may reject a model whose operators or classes one defines."""
+"""Why inspection, which loads no extensions, may reject a model that needs one for operators or classes."""
 
 
 def refusal(
@@ -88,7 +88,10 @@ def _model_refusal(digest: Digest, model: Model | None, request: Submission) -> 
 
 
 def _entry_refusal(request: Submission, name: str, inspection: Inspection) -> Problem | None:
-    """The inspection has the signature of one method only; the job reads the others'."""
+    """Refuse an entry that does not fit the inspection, which has one method's signature only.
+
+    The job reads the signatures of the other methods.
+    """
     methods = (inspection.method, *inspection.other_methods)
     asked = request.entries[name].method
     if asked is not None and asked not in methods:
@@ -154,7 +157,8 @@ def gpu_refusal(
 ) -> Problem | None:
     """Why no library for these GPUs would be verified, or None if one may be.
 
-    A compilation waits for a processor that comes. For a GPU that no worker has, it would wait forever.
+    A compilation may wait until a worker with its processor starts. A GPU that no worker or device has may
+    never come, so the request is refused.
 
     Args:
         targets: the request's targets.
@@ -221,9 +225,9 @@ def _targets_refusal(request: Submission) -> Problem | None:
 
 
 def _target_refusal(target: Target, name: str) -> Problem | None:
-    """Refuse here what would end as a failed build.
+    """Refuse an unknown part of a target, which would end in a failed build.
 
-    The contract does not refuse it, since it reads the requests of earlier compilations too.
+    The contract accepts it, because the contract also reads requests of earlier compilations.
     """
     found = unknown_part(target)
     if found is None:
@@ -236,7 +240,10 @@ def _target_refusal(target: Target, name: str) -> Problem | None:
 
 
 def _on_gpu_refusal(request: Submission, known: Mapping[Digest, Inspection]) -> Problem | None:
-    """Refuse what no library for a GPU can have: its sizes are fixed, and C calls it."""
+    """Refuse what libraries for GPUs do not support.
+
+    These are static linking, kernel libraries, separate parameters and dynamic sizes.
+    """
     unfit = (
         (
             request.static_library,
@@ -278,7 +285,7 @@ def _dynamic_on_gpu(request: Submission, known: Mapping[Digest, Inspection]) -> 
 
 
 def _unmeasured_refusal(request: Submission) -> Problem | None:
-    """Refuse options that only a measurement on a worker's processor fulfills, if no target has one."""
+    """Refuse options that need a measurement on a worker's processor, if no target is measured there."""
     if request.device is None and any(
         runs_on_workers(triple_of(target)) and not gpus_of(target) for target in request.targets
     ):
@@ -313,7 +320,7 @@ def _verification_refusal(request: Submission, target: Target) -> Problem | None
 
 
 def _fixed_axes_refusal(inputs: tuple[InputSpec, ...], inspection: Inspection) -> Problem | None:
-    """A `.pt2` keeps the sizes that its export fixed: only other formats are exported here."""
+    """Refuse other sizes for axes that the export of a `.pt2` fixed. Jobs export only the other formats."""
     if inspection.format is not ModelFormat.PT2:
         return None
     signature = inspection.signature
@@ -374,7 +381,10 @@ def _inputs_refusal(inputs: tuple[InputSpec, ...], signature: Signature) -> Prob
 
 
 def _contradictions(inputs: tuple[InputSpec, ...], signature: Signature) -> tuple[FieldError, ...]:
-    """Mismatches with the signature, in any order of inputs. An input of unknown shape may be optional."""
+    """The mismatches with the signature; inputs may come in any order.
+
+    Inputs may be missing unless the signature has the shapes of all: they may be optional.
+    """
     known = {spec.name: spec for spec in signature.inputs}
     errors: list[FieldError] = []
     for index, given in enumerate(inputs):

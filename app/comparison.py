@@ -15,7 +15,7 @@ def compare(group: Group, reports: Mapping[JobId, Report]) -> Comparison:
 
     Args:
         group: the group.
-        reports: the reports of the compilations that have one which can be read.
+        reports: the readable reports, by compilation.
     """
     references = [
         file.digest
@@ -35,7 +35,7 @@ def compare(group: Group, reports: Mapping[JobId, Report]) -> Comparison:
 
 
 def target_result(job: Compilation, report: Report | None) -> TargetResult:
-    """The result of one compilation. What only the report says is null without it."""
+    """The result of one compilation. Fields that only the report has are None without it."""
     sizes = {file.name: file.size_bytes for file in job.artifacts}
     figures, benchmark = job.figures, None if report is None else report.benchmark
     comparisons = () if report is None else tuple(_comparisons(report))

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 def wait_seconds(quiet_seconds: float, shortest_seconds: float, longest_seconds: float) -> float:
     """The time until the next poll: a share of the time since the last event.
 
-    So events are late by at most that share, and a job that is quiet for long costs little.
+    This bounds an event's delay by that share, and makes a job that has been quiet for long cheap to follow.
     """
     return max(shortest_seconds, min(longest_seconds, quiet_seconds * LAG_SHARE))
 
@@ -85,7 +85,7 @@ class EventBroadcaster:
     ) -> tuple[Event, ...]:
         """The events so far after number ``after``, at most one batch.
 
-        The followers of a job share a batch: they belong to one tenant, since an id does.
+        The followers of a job may share a batch, because a job's id belongs to one tenant.
 
         Raises:
             StoreUnavailableError: the database cannot be reached.
@@ -98,13 +98,13 @@ class EventBroadcaster:
         return shared[after + 1 - shared[0].seq :] if shared else ()
 
     async def run(self) -> None:
-        """Poll until the server begins to stop; retry if the database is away."""
+        """Poll until the server begins to stop; retry while the database is unavailable."""
         while not self._stopping.is_set():
             self._more.clear()
             try:
                 await self._poll()
             except StoreUnavailableError as error:
-                log.warning("event streams wait for the database: %s", error)
+                log.warning("event streams are waiting for the database: %s", error)
             except Exception:
                 log.exception("polling for events failed")
             await self._rest()

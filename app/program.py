@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def server_config(app: FastAPI, settings: AppSettings) -> uvicorn.Config:
-    """How uvicorn serves the app. Only a trusted proxy may say for which client it asks."""
+    """Configure uvicorn. Only trusted proxies may name the client's address."""
     return uvicorn.Config(
         app,
         http=protocol(settings.request_head_seconds),
@@ -86,5 +86,5 @@ def server_config(app: FastAPI, settings: AppSettings) -> uvicorn.Config:
 
 
 def _exit(_signal: int, _frame: FrameType | None) -> None:
-    """Uvicorn raises the signal again after it has stopped."""
+    """Exit with 0 when uvicorn, after it has stopped, raises the signal again."""
     sys.exit(0)

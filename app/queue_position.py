@@ -1,10 +1,10 @@
 """The queue positions of compilations, and estimates of when they start.
 
-A tenant sees its place among its own compilations only. The estimate adds the turns of other tenants that
-wait: before the tenant's next compilation, the turns that workers take first; before each later one, all of
-them. So it reveals how many tenants wait and go first, and nothing else about them. It also assumes that
-every compilation takes the median time of the tenant's recent ones, and that the workers that can take this
-one take the ones ahead of it as well. It does not foresee later submissions.
+A tenant sees its position among its own compilations only. The estimate adds the turns of other waiting
+tenants: those ahead in turn go once before the tenant's next compilation, and all of them go once before each
+later one. The estimate therefore reveals how many tenants wait and how many go first, but nothing else about
+them. It assumes that every compilation takes the median time of the tenant's recent ones, and that the
+workers that can take this one also take the ones ahead of it. It does not foresee later submissions.
 """
 
 import math
@@ -50,7 +50,10 @@ class QueueSnapshot:
     devices: LivePlatforms = field(default_factory=LivePlatforms)
 
     def rank(self, tenant: Tenant, job: Compilation) -> int:
-        """A queued job's rank in its tenant; one submitted since is behind all of its priority or higher."""
+        """A queued job's rank within its tenant.
+
+        A job that was submitted after the snapshot ranks behind all jobs of equal or higher priority.
+        """
         groups = [group for group in self.groups if group.tenant == tenant]
         return next(
             (group.ranks[job.id] for group in groups if job.id in group.ranks),
@@ -139,9 +142,10 @@ def competes(
 
 
 def busy_seconds(worker: Worker, queue: QueueName, at: datetime, recent: Sequence[float]) -> float:
-    """How long a worker will still be busy: the median for recent jobs that took longer than its task has.
+    """Estimate how many more seconds a worker will be busy; 0 if it runs no task of the queue.
 
-    Infinite if none did: such a task gives no estimate.
+    The estimate is the median remaining time over recent jobs that took longer than the task has so far. It
+    is infinite if no recent job did.
     """
     for task in worker.running:
         if QUEUES[task.kind] is queue:
@@ -160,8 +164,8 @@ def start_seconds(ahead: int, busy: Sequence[float], recent: Sequence[float]) ->
         recent: how long recent jobs of its kind took.
 
     Returns:
-        None if no worker can take it, or if no recent job gives an estimate: none ended, or all of them took
-        less time than the task that the worker runs now.
+        None if no worker can take it, or if recent jobs give no estimate. That is so if none has ended and no
+        idle worker is left for the job, or if every worker's task has run longer than any recent job.
     """
     if not busy:
         return None

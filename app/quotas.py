@@ -1,4 +1,4 @@
-"""Refuses what a tenant's quota does not allow. What delays a task is up to the queue."""
+"""Refuses requests that exceed a tenant's quota. The queue enforces the limits that only delay tasks."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class Limited:
 
     Attributes:
         name: the field of ``Quota``.
-        noun: what is counted.
+        noun: what the limit counts.
         advice: what the tenant can do.
-        retry_seconds: when a retry may succeed; None for the end of the day.
+        retry_seconds: the seconds until a retry may succeed; None for the end of the day.
     """
 
     name: str
@@ -49,7 +49,7 @@ def excess(what: Limited, quota: Quota, used: int, more: int = 1) -> str | None:
 
 
 def retry_seconds(what: Limited, at: datetime) -> int:
-    """When to try again."""
+    """The seconds until a retry may succeed."""
     if what.retry_seconds is not None:
         return what.retry_seconds
     return int((day_end(at) - at).total_seconds()) + 1
@@ -61,11 +61,13 @@ def day_end(at: datetime) -> datetime:
 
 
 def require_room(service: TenantService, *kinds: Limited, more_bytes: int = 1, more_jobs: int = 1) -> None:
-    """Check some of a tenant's limits. Requests at the same moment can exceed them by their number. Blocks.
+    """Check that a request fits some of a tenant's limits. Blocks.
+
+    Concurrent requests may each pass the check, and exceed a limit together.
 
     Args:
         service: the service as the tenant sees it.
-        kinds: what the request adds to.
+        kinds: the limits that the request counts toward.
         more_bytes: how much it stores, as far as that is known.
         more_jobs: how many jobs it queues.
 
@@ -97,7 +99,7 @@ async def put_within_quota(
         chunks: the upload.
         expected: the digest that the client named, if any.
         max_bytes: the largest upload that is accepted.
-        is_new: whether it is not known that the tenant has stored the file already.
+        is_new: False if the tenant is known to have stored the file already.
 
     Raises:
         RefusalError: 429; nothing is stored.

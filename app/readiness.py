@@ -23,7 +23,7 @@ def brief(worker: Worker) -> LiveWorker:
 
 
 def warnings(workers: tuple[LiveWorker, ...]) -> tuple[str, ...]:
-    """Degraded conditions."""
+    """The degraded conditions of a service with these workers."""
     if not workers:
         return (NO_WORKER,)
     return tuple(warning for worker in workers for warning in _warnings_of(worker))

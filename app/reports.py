@@ -1,4 +1,4 @@
-"""Reads the reports of compilations, which their jobs wrote from models that may be hostile."""
+"""Reads the reports of compilations. Jobs write them and models may be hostile, so reports are untrusted."""
 
 import logging
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from bessemer.contract.report import Report
 from bessemer.store.errors import BlobMissingError, DamagedError
 
 MAX_REPORT_BYTES = 8 << 20
-"""A larger report is not read, but offered as a download."""
+"""A larger report is not read; pages offer it as a download."""
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def read_report(service: TenantService, job: Compilation) -> StoredReport:
     """The report of a compilation. Blocks.
 
     Raises:
-        StoreUnavailableError: the store is away.
+        StoreUnavailableError: the store is unavailable.
     """
     file = next((file for file in job.artifacts if file.name == REPORT), None)
     if file is None:

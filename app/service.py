@@ -1,4 +1,4 @@
-"""What every route needs, and how tasks reach the queue."""
+"""The service object that every route uses. It also puts tasks in the queue."""
 
 import asyncio
 import logging
@@ -114,7 +114,7 @@ class TenantService:
             if task is not None:
                 self._service.enqueue(task)
         except StoreError as error:
-            log.warning("%s is not in the queue yet: %s", name, error)
+            log.warning("%s could not be enqueued; the sweeper will retry: %s", name, error)
 
 
 async def _service(request: Request) -> Service:

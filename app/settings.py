@@ -14,7 +14,7 @@ from bessemer.store.settings import StoreSettings
 MEBIBYTE = 1 << 20
 GIBIBYTE = 1 << 30
 MAX_RETENTION_DAYS = 100_000.0
-"""Dates cannot lie before the year 1."""
+"""The cutoff date must not precede the year 1."""
 DEFAULT_RETENTION_DAYS = 180.0
 NEVER = "never"
 

@@ -1,7 +1,7 @@
 """Periodic recovery and cleanup: missing tasks, lost workers, abandoned uploads, expired rows and blobs.
 
-The rows say which tasks remain. Requeueing a task that a worker still handles does no harm: the new attempt
-fences the old one out.
+The rows say which tasks remain. Requeueing a task that a worker still runs is safe: the new attempt fences
+out the old one.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def sweep(service: Service) -> int:
-    """Enqueue every task that is missing from the queue for ``sweep_age_seconds``. Blocks.
+    """Enqueue every task that has been missing from the queue for ``sweep_age_seconds``. Blocks.
 
     Returns:
         The number of enqueued tasks.
@@ -35,7 +35,10 @@ def sweep(service: Service) -> int:
 
 
 def enqueue_missing(service: Service) -> int:
-    """Enqueue the tasks of rows whose app stopped before it could. One that fails stops no other."""
+    """Enqueue the tasks of rows whose app stopped before it enqueued them.
+
+    The failure of one does not stop the others.
+    """
     age_seconds = service.settings.sweep_age_seconds
     tasks = [task for rows in service.store.task_rows for task in rows.unenqueued(age_seconds)]
     count = 0
@@ -44,27 +47,27 @@ def enqueue_missing(service: Service) -> int:
             try:
                 service.enqueue(task)
             except Exception:
-                log.exception("%s is not in the queue and cannot be enqueued; retrying", task.id)
+                log.exception("%s is missing from the queue and cannot be enqueued; will retry", task.id)
             else:
                 count += 1
-                log.warning("%s was not in the queue and is enqueued now", task.id)
+                log.warning("enqueued %s, which was missing from the queue", task.id)
     return count
 
 
 def requeue_given_up(service: Service) -> int:
-    """Requeue tasks that the queue has given up although their rows are not final."""
+    """Requeue tasks that the queue has given up on although their rows are not final."""
     age_seconds = service.settings.sweep_age_seconds
     in_progress = service.queue.in_progress()
     tasks = [task for rows in service.store.task_rows for task in rows.enqueued(age_seconds, in_progress)]
     requeued = service.queue.requeue(tasks)
     for task in requeued:
         service.store.rows(task.kind).mark_enqueued(task.id)
-        log.warning("%s was given up and is queued again", task.key, extra={"fields": task.log_fields})
+        log.warning("requeued %s after the queue gave up on it", task.key, extra={"fields": task.log_fields})
     return len(requeued)
 
 
 def sweep_uploads(service: Service) -> int:
-    """Delete the remains of uploads whose app has died. Blocks.
+    """Delete the remains of uploads that have not grown for ``upload_abandoned_seconds``. Blocks.
 
     Returns:
         The number of deleted uploads.
@@ -92,12 +95,12 @@ async def run_sweeps(service: Service) -> None:
 
 
 async def _repeat(sweeping: Callable[[], int], seconds: float) -> None:
-    """Log errors and continue."""
+    """Sweep at intervals until cancelled; log errors and continue."""
     while True:
         try:
             await run_in_threadpool(sweeping)
         except Exception:
-            log.exception("the sweep failed and is retried")
+            log.exception("a sweep failed; will retry")
         await asyncio.sleep(seconds)
 
 

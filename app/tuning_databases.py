@@ -1,7 +1,7 @@
 """JSON databases of TVM's MetaSchedule, read and written without TVM.
 
-Each line of ``database_workload.json`` is a function, and each of ``database_tuning_record.json`` a record of
-the function of that line's number::
+Each line of ``database_workload.json`` is a function. Each line of ``database_tuning_record.json`` is a
+record that names its function by the number of its line, from 0::
 
     ["1844530", "BASE64"]                                     # hash; length in 8 bytes, and the module's JSON
     [0, [TRACE, [SECONDS, …], TARGET, [["TENSOR", DTYPE, SHAPE], …]]]
@@ -37,13 +37,13 @@ IMPORTED = "imported"
 MAX_DEPTH = 64
 _LENGTH_BYTES = 8
 _MAX_CHARACTERS = {"workloads": 3 * MAX_WORKLOAD_BYTES // 2, "records": 4 * MAX_TRACE_CHARACTERS}
-"""How long a line may be: its parts are shorter."""
+"""The maximum length of a line. The limits of its parts are lower."""
 
 _FILES = {"workloads": "database_workload.json", "records": "database_tuning_record.json"}
 
 
 class InvalidDatabaseError(Exception):
-    """The files are not such a database."""
+    """The files are not a valid database of MetaSchedule."""
 
     def __init__(self, file: str, line: int, reason: str) -> None:
         super().__init__(f"{_FILES[file]}, line {line}: {reason}")
@@ -55,7 +55,13 @@ class InvalidDatabaseError(Exception):
 
 
 class ReadDatabase(NamedTuple):
-    """What a database holds: its records that ran, the packed modules by hash, and the number that failed."""
+    """What a database holds.
+
+    Attributes:
+        trials: its records that ran.
+        workloads: the packed modules of their functions, by hash.
+        failed: the number of records that failed.
+    """
 
     trials: tuple[ImportedTrial, ...]
     workloads: dict[str, str]
@@ -63,14 +69,14 @@ class ReadDatabase(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What storing it takes, if the tenant has none of it."""
+        """The bytes that it takes to store, if the tenant has none of it yet."""
         texts = (text for each in self.trials for text in (each.trial.trace, each.trial.arguments))
         targets = (each.scope.tvm_target for each in self.trials)
         return sum(len(text.encode()) for text in (*texts, *targets, *self.workloads.values()))
 
 
 def read_database(database: TuningDatabase) -> ReadDatabase:
-    """Read a database from anyone.
+    """Read an untrusted database.
 
     Raises:
         InvalidDatabaseError: it is not one, or too large.
@@ -90,9 +96,10 @@ def read_database(database: TuningDatabase) -> ReadDatabase:
 
 
 def write_database(records: Sequence[ExportedRecord], limit: int = MAX_DATABASE_BYTES) -> TuningDatabase:
-    """Write records as TVM reads them: the first ones, in at most ``limit`` characters.
+    """Write records in TVM's format: the first ones that fit in ``limit`` characters.
 
-    Records are what jobs claimed. Those that are not JSON, or whose modules cannot be unpacked, are left out.
+    Jobs wrote the records, so they are untrusted. Records that are not JSON, or whose modules cannot be
+    unpacked, are left out.
     """
     numbers: dict[str, int] = {}
     workloads: list[str] = []
@@ -132,7 +139,7 @@ class _Function(NamedTuple):
 
 
 def _lines(text: str, file: str) -> Iterator[tuple[int, Any]]:
-    """The numbers of the lines that are not empty, and their values, one at a time."""
+    """Yield the number and the value of each line that is not empty."""
     count = 0
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -231,7 +238,7 @@ def _unpacked(packed: str) -> str:
     """The module as TVM's databases have it: base64 of its length and its JSON.
 
     Raises:
-        ValueError: it is not base64, or unpacks to more than ``MAX_WORKLOAD_BYTES``.
+        ValueError: it is not base64, is cut off, or unpacks to more than ``MAX_WORKLOAD_BYTES``.
         zlib.error: it is not deflated.
     """
     inflater = zlib.decompressobj()

@@ -1,4 +1,4 @@
-"""For administrators: keys, tenants with their quotas, retention and the audit log."""
+"""The administrators' pages: keys, tenants with their quotas, retention and the audit log."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -107,7 +107,7 @@ def _administration(request: Request, service: Service, problem: Problem | None)
 
 
 def _needs_administrator(request: Request, keys: Iterable[ApiKey]) -> bool:
-    """Whether this caller, who has no key, could not come back once the service asks for keys."""
+    """Whether the caller has no key, and would be locked out because there is no administrator's key."""
     at = now()
     has_administrator = any(key.scope is Scope.ADMIN and is_valid(key, at) for key in keys)
     return request.state.caller is ANONYMOUS and not has_administrator

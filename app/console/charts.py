@@ -13,12 +13,12 @@ FROM_ZERO = 0.4
 LEAST_SPAN = 0.25
 """The least part of the greatest value that an axis covers."""
 SMALLEST, LARGEST = 1e-9, 1e12
-"""Values beyond these are left out: nothing takes as long, and jobs write figures."""
+"""Charts leave out values beyond these: no real value is, but jobs write figures."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A value with its place on the other axis in words, a title, an address and the kind of its mark."""
+    """A value, its label on the other axis, its title, the page that it links to and the kind of its mark."""
 
     value: float
     date: str
@@ -57,7 +57,7 @@ class DrawnLine:
 
 @dataclass(frozen=True)
 class Tick:
-    """A place on an axis with its text."""
+    """A position on an axis and its label."""
 
     at: float
     text: str
@@ -83,7 +83,7 @@ def can_be_drawn(value: float) -> bool:
 
 
 def chart(lines: Sequence[Line], shown: Callable[[float], str]) -> Chart | None:
-    """A chart of lines with points at the same places; None without a value.
+    """A chart of lines that share one axis; None if no line has a value.
 
     Args:
         lines: the lines, of the same length.
@@ -135,7 +135,7 @@ def _drawn(line: Line, placed: tuple[Placed, ...]) -> DrawnLine:
 
 
 def _dates(lines: Sequence[Line], count: int) -> Iterator[tuple[int, str]]:
-    """The dates of some points, evenly chosen, each date once."""
+    """The dates of evenly spaced points, without repetitions."""
     every = max(1, math.ceil(count / MOST_DATES))
     last = ""
     for index in range(0, count, every):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 MAX_CELLS = 5_000_000
-"""The limit of the work for all parts of two texts; later parts without unique lines count as replaced."""
+"""The limit of the work on two texts. Once it is spent, parts without unique lines count as replaced."""
 
 MAX_GAP_CELLS = 90_000
 MAX_WORD_CELLS = 6_400
@@ -33,12 +33,12 @@ class Change(NamedTuple):
 
 @dataclass
 class Budget:
-    """The work that is left, in lines and in cells of the tables that compare parts without unique lines."""
+    """The remaining work, in lines and in cells of the tables that compare parts without unique lines."""
 
     cells: int = MAX_CELLS
 
     def takes(self, cells: int) -> bool:
-        """Whether a table still fits; if so, its cells are taken."""
+        """Take the cells of a table; False if they do not fit."""
         if cells > min(MAX_GAP_CELLS, self.cells):
             return False
         self.cells -= cells
@@ -147,7 +147,7 @@ def common(before: Sequence[str], after: Sequence[str]) -> list[Pair]:
 
 
 def word_marks(before: str, after: str) -> tuple[list[Pair], list[Pair]]:
-    """The parts of two lines that differ, as ranges of characters; none if most of the lines differs."""
+    """The parts of two lines that differ, as ranges of characters; none if the lines are mostly different."""
     old, new = _WORDS.findall(before), _WORDS.findall(after)
     first = _common_start(old, new)
     last = min(_common_start(old[::-1], new[::-1]), len(old) - first, len(new) - first)

@@ -15,7 +15,7 @@ from bessemer.contract.code import listed_name
 _DEFINITION = re.compile(r"^    def (\w+)\(")
 _DECORATOR = re.compile(r"^    @([TRI]\.\w+)")
 MAX_FUNCTIONS = 20_000
-"""Of more functions in one text, the first ones."""
+"""The most functions read from one text."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Function:
 
     @property
     def lines(self) -> int:
-        """How long it is."""
+        """The number of its lines."""
         return self.end - self.start
 
 
 @dataclass(frozen=True)
 class Text:
-    """A text by lines; jobs wrote it, so it may be anything."""
+    """A text as lines. A job wrote it, so it may contain anything."""
 
     data: str
 
@@ -58,7 +58,7 @@ class Text:
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
-        """The functions of a module in TVMScript, in order; of equal names, the first."""
+        """The functions of a module in TVMScript, in order; if names are equal, only the first."""
         starts: list[tuple[int, str, bool]] = []
         first: int | None = None
         is_kernel = False
@@ -86,11 +86,11 @@ class Text:
         return sorted(self.functions.values(), key=lambda function: function.start)
 
     def function_at(self, line: int) -> Function | None:
-        """The function that a line, from 0, is part of."""
+        """The function that contains a line, counted from 0."""
         return next((each for each in self.starts if each.start <= line < each.end), None)
 
     def window(self, start: int, count: int) -> Sequence[str]:
-        """Some lines from a line on, from 0."""
+        """Up to ``count`` lines, beginning with line ``start``, counted from 0."""
         return self.lines[max(start, 0) : max(start, 0) + count]
 
 
@@ -130,8 +130,8 @@ class Row(NamedTuple):
     Attributes:
         kind: what it shows.
         before: the line of the text before, from 0; -1 for none.
-        after: the line of the text after, likewise.
-        size: of a fold, how many lines it hides; of a function, its place in ``Comparison.functions``.
+        after: the line of the text after, from 0; -1 for none.
+        size: for a fold, how many lines it hides; for a function, its index in ``Comparison.functions``.
     """
 
     kind: RowKind
@@ -145,11 +145,11 @@ class FunctionChange:
     """A function that differs between two steps.
 
     Attributes:
-        name: its name after, or before if it is gone.
+        name: its name after, or before if it was removed.
         fate: what became of it.
-        old_name: its name before, if that was another.
-        removed: lines that went.
-        added: lines that came.
+        old_name: its previous name; empty if it was not renamed.
+        removed: the number of removed lines.
+        added: the number of added lines.
         row: its first row.
     """
 
@@ -177,19 +177,19 @@ class Comparison:
 
     @property
     def removed(self) -> int:
-        """Lines that went."""
+        """The number of removed lines."""
         return sum(function.removed for function in self.functions)
 
     @property
     def added(self) -> int:
-        """Lines that came."""
+        """The number of added lines."""
         return sum(function.added for function in self.functions)
 
 
 def compare(before: Text, after: Text) -> Comparison:
-    """Compare two modules. Functions that are equal, wherever they stand, are left out.
+    """Compare two modules. Equal functions are left out, wherever they stand.
 
-    Functions come in the order of the text after; one that is gone comes where it stood.
+    Functions come in the order of ``after``; a removed function comes where it stood in ``before``.
     """
     rows: list[Row] = []
     differing: list[FunctionChange] = []
@@ -234,7 +234,7 @@ def _paired(before: Text, after: Text) -> Iterator[_Pair]:
 
 
 def _renamed(before: Text, after: Text) -> dict[str, str]:
-    """New names of functions whose bodies stayed, with their old names."""
+    """The old names of renamed functions, by their new names; their bodies are the same."""
     gone = {old.body: old.name for old in before.functions.values() if old.name not in after.functions}
     found: dict[str, str] = {}
     for new in after.functions.values():
@@ -297,7 +297,7 @@ def _changed(start: int, new_start: int, line: int, end: int, new_line: int, new
 
 
 class Life(NamedTuple):
-    """A function's part in the steps: those that have it, and those that changed it."""
+    """The first and the last step that has a function, and the steps that changed it."""
 
     first: int
     last: int
@@ -305,7 +305,7 @@ class Life(NamedTuple):
 
 
 def lives(steps: Sequence[Mapping[str, Function]]) -> dict[str, Life]:
-    """Since which step each function exists, until which, and which steps changed it."""
+    """The life of each function in the steps, by its name."""
     present: dict[str, list[int]] = {}
     for number, functions in enumerate(steps):
         for name in functions:
@@ -325,7 +325,7 @@ def lives(steps: Sequence[Mapping[str, Function]]) -> dict[str, Life]:
 
 
 def matching(text: Text, query: str, limit: int, start: int = 0) -> list[int]:
-    """The lines, from 0, that contain a text in any case: from a start, the first ones up to a limit."""
+    """The first ``limit`` lines from ``start`` on that contain ``query`` in any case, numbered from 0."""
     wanted = query.casefold()
     found: list[int] = []
     for number, line in enumerate(text.lines[start:], start):

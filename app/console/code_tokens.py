@@ -1,7 +1,7 @@
 """Splits lines of TVMScript, LLVM IR and assembly into tokens, and marks them up. Pure functions.
 
-Each line stands alone, so that a window of a large text needs no other line. A string without
-an end reaches to the line's: a search for the end from each quote would take quadratic time.
+Each line is split alone, so that a window on a large text needs no other lines. A string without a closing
+quote extends to the end of its line: a search for the end from every quote would take quadratic time.
 """
 
 import re
@@ -91,7 +91,7 @@ _PATTERNS = {Language.SCRIPT: _SCRIPT, Language.LLVM: _LLVM, Language.ASSEMBLY: 
 
 
 def tokens(line: str, language: Language) -> list[Token]:
-    """The tokens of a line, which together are the line."""
+    """Split a line into tokens, which concatenate to the line."""
     found: list[Token] = []
     has_mnemonic = False
     for match in _PATTERNS[language].finditer(line):
@@ -118,7 +118,7 @@ def tokens(line: str, language: Language) -> list[Token]:
 
 
 def visible(line: str) -> str:
-    """A line without its end. Characters that would not show, or that would turn the text, become a mark."""
+    """A line without its end. Characters that are invisible, or change the text's direction, are replaced."""
     line = line.rstrip("\r\n")
     if len(line) > MAX_LINE_CHARACTERS:
         left = len(line) - MAX_LINE_CHARACTERS
@@ -153,7 +153,7 @@ def marked_up(
 
 
 def _joined(found: Sequence[Token]) -> Iterator[Token]:
-    """The tokens, with plain ones beside each other as one."""
+    """The tokens, with adjacent plain ones merged."""
     plain = ""
     for token in found:
         if token.kind:

@@ -46,7 +46,7 @@ def show_comparison(
     group: str | None = None,
     oldest_first: bool = False,
 ) -> Response:
-    """Compare the compilations that the query names, or those of a group; without two, offer some."""
+    """Compare the compilations that the query names, or those of a group; with fewer than two, offer some."""
     jobs = _of_group(service, group) if group else _named(service, ids)
     if oldest_first:  # lists have the newest first, but a comparison begins with the older one
         jobs = tuple(sorted(jobs, key=lambda job: job.created_at))

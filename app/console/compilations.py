@@ -42,10 +42,10 @@ MAX_LOG_BYTES = 64 << 10
 """How much of a log's end the page shows."""
 
 COLORS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-"""What programs write to a terminal for colors."""
+"""Escape sequences, which programs write to a terminal for colors."""
 
 MORE_TRIALS = 4
-"""A compilation with more trials suggests this multiple of the last number."""
+"""The page suggests compiling again with this multiple of the number of trials."""
 FIRST_TRIALS = 64
 
 router = APIRouter(prefix=PREFIX, include_in_schema=False, route_class=DocumentRoute)
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 @router.get("")
 def show_compilations(request: Request, service: ServiceDep) -> Response:
-    """A page of compilations, newest first. Fields of the form that are empty do not filter."""
+    """A page of compilations, newest first. Empty fields of the form do not filter."""
     query, problem = _read_query(request)
     found = list_compilations(service, query) if problem is None else CompilationPage(items=())
     return page(
@@ -74,9 +74,9 @@ def show_compilations(request: Request, service: ServiceDep) -> Response:
 def show_compilation(
     request: Request, service: ServiceDep, job: CompilationDep, ending: str = ""
 ) -> Response:
-    """One compilation. A browser with scripts follows it; without, the page reloads itself.
+    """One compilation. A browser with scripts follows its events; without scripts, the page reloads itself.
 
-    ``ending`` is what the caller has just asked for: to ``cancel``, or the ``best`` of a search.
+    ``ending`` is what the caller just asked for: ``cancel``, or ``best`` to end the search and keep the best.
     """
     return page(
         request,
@@ -93,7 +93,7 @@ def show_compilation(
 
 
 def _more_trials(job: Compilation) -> int:
-    """A number to suggest; the first one for a search that only other limits end."""
+    """The number of trials to suggest; ``FIRST_TRIALS`` if only other limits ended the search."""
     tune = job.request.tune
     return (
         FIRST_TRIALS
@@ -132,7 +132,7 @@ def compile_again(
 ) -> Response:
     """Submit the same request once more, or with another number of trials, and go to the new page.
 
-    The token makes the id: a form that is sent twice makes one compilation.
+    The token is part of the idempotency key: a form that is sent twice makes one compilation.
     """
     fields = job.request.model_dump(mode="json", exclude_unset=True)
     if trials is None:
@@ -170,7 +170,7 @@ def _result(request: Request, service: TenantService, job: Compilation) -> Marku
         stored = StoredReport(missing="The report cannot be read now. The figures below are the service's.")
     try:
         return _rendered(request, job, stored)
-    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # values of no report of ours
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a hostile report
         log.warning("the report of %s cannot be shown: %s", job.id, error)
     return _rendered(request, job, StoredReport(missing="The report has numbers that cannot be shown."))
 
@@ -192,7 +192,7 @@ def _rendered(request: Request, job: Compilation, stored: StoredReport) -> Marku
 
 
 def _keeps_compiler(job: Compilation) -> bool:
-    """Whether there are passes or functions to look at."""
+    """Whether the compilation kept its passes or its functions."""
     return any(artifact.name in (IR_INDEX, CODE_INDEX) for artifact in job.artifacts)
 
 
@@ -211,7 +211,7 @@ def _log_tail(service: TenantService, job: Compilation) -> str:
 
 
 def _read_query(request: Request) -> tuple[CompilationQuery, Problem | None]:
-    """The query, and what is wrong with it. A field that a form leaves empty is not given."""
+    """The query, and what is wrong with it. Empty fields of the form are ignored."""
     given: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():
         text = value.strip()

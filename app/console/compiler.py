@@ -1,4 +1,4 @@
-"""The compiler opened: the module after every pass, what changed, and each function down to its assembly."""
+"""The compiler's pages: the module after every pass, what changed, and each function down to its assembly."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ WINDOW = 400
 MAX_WINDOW = 1000
 MAX_MATCHES = 100
 MAX_FOUND = 10_000
-"""Lines that one search of a text finds; the script of the page has the same number."""
+"""The most lines that one search of a text finds; ``MOST_FOUND`` in ``compiler.js`` must be equal."""
 MAX_FUNCTIONS_FOUND = 50
 PANE_WINDOW = 150
 TAB = 4
@@ -57,7 +57,7 @@ class Asked(BaseModel):
         against: the step to compare it with; by default, the one before.
         view: its changes, or its whole text; by default, its changes if there are any.
         line: a line, from 1, to show and mark.
-        kind: the form of a function's code that the line is of.
+        kind: the form of a function's code that the line belongs to.
         row: the first row of the comparison.
         q: what to search for.
     """
@@ -75,7 +75,7 @@ class TextPlace(BaseModel):
     """A place in a text.
 
     Attributes:
-        step: the step whose module it is; or none, for a function's code.
+        step: the step whose module contains it; None for a function's code.
         function: the function.
         kind: the form of its code.
         start: the first line, from 0.
@@ -88,13 +88,13 @@ class TextPlace(BaseModel):
 
 
 class Window(TextPlace):
-    """Lines of a text from a place on; ``count`` says how many."""
+    """``count`` lines of a text, beginning at a place."""
 
     count: Annotated[int, Field(ge=1, le=MAX_WINDOW)] = WINDOW
 
 
 class FindQuery(TextPlace):
-    """Find ``q``, in any case, in a text from a place on."""
+    """A search for ``q``, in any case, in a text, beginning at a place."""
 
     q: Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -145,7 +145,7 @@ class ShownRow:
 
 
 def _one_column(rows: Iterator[ShownRow]) -> Iterator[ShownRow]:
-    """The rows for one column: of lines that changed, first all that went, then all that came."""
+    """The rows for one column: each run of changed lines as its removed lines, then its added lines."""
     for kind, run in groupby(rows, lambda row: row.kind):
         if kind is RowKind.CHANGED:
             changed = list(run)
@@ -164,11 +164,11 @@ class Pane:
         source: the query that asks for its lines.
         total: how many lines it has.
         lines: some of them.
-        permalink: the address of the page that shows it, to which a line is added.
-        anchor: what the id of a line has before its number.
-        marked: a line to mark, by its number.
-        cut: that the text was cut, and by how much; empty if it is whole.
-        base: the place of its first line in the text that the source has, from 0.
+        permalink: the address of the page that shows it, without the number of a line.
+        anchor: the prefix of the ids of its lines.
+        marked: the number of a line to mark.
+        cut: a note on how much of the text was cut; empty if it is whole.
+        base: the index of its first line in the text of the source, from 0.
     """
 
     title: str
@@ -183,7 +183,7 @@ class Pane:
 
     @property
     def missing_line(self) -> int | None:
-        """The line to mark, if the text does not have it."""
+        """The line to mark, if it is outside the text; otherwise None."""
         is_here = self.marked is None or self.base < self.marked <= self.base + self.total
         return None if is_here else self.marked
 
@@ -225,7 +225,7 @@ class Places:
         return f"{self.base}?{urlencode({'step': step, 'view': 'text', 'line': line})}#L{line}"
 
     def linker(self, step: IrStep | None, text: Text | None) -> Linker:
-        """Where names of functions lead: to where the same text defines them, else to their own page."""
+        """Link names of functions to their definitions in the same text, or else to their own pages."""
         known = {function.name for function in self.compiler.code.functions} if self.compiler.code else set()
 
         def link(name: str) -> str | None:
@@ -335,7 +335,7 @@ def show_lines(request: Request, compiler: CompilerDep, asked: Annotated[Window,
 
 @router.get("/find")
 def find_lines(compiler: CompilerDep, asked: Annotated[FindQuery, Query()]) -> list[int]:
-    """The lines of a text that contain another, by their numbers from 1: a browser has only some of them."""
+    """The numbers, from 1, of the lines that contain ``q``. The browser itself has only some of the lines."""
     found = matching(_text(compiler, asked), asked.q, MAX_FOUND, asked.start)
     return [number + 1 for number in found]
 
@@ -481,12 +481,12 @@ def _module_pane(places: Places, step: IrStep, line: int | None) -> Pane:
 
 
 def _window_start(total: int, line: int | None, size: int) -> int:
-    """The first line of a window, from 0, that shows a line, from 1."""
+    """The first line (from 0) of a window that shows a line (from 1)."""
     return max(min((line or 1) - 1 - size // 4, total - size), 0)
 
 
 def _cuts(compiler: Compiler, steps: Sequence[IrStep]) -> Sequence[str]:
-    """What is missing of the modules that a page shows, each once."""
+    """A note for each module of a page that was cut."""
     kept = dict.fromkeys(compiler.kept(step).step for step in steps)
     notes = ((compiler.step(number), _cut_module(compiler, compiler.step(number))) for number in kept)
     return [f"Step {step.step}, {step.name}: {note}" for step, note in notes if note]
@@ -497,7 +497,7 @@ def _cut_module(compiler: Compiler, step: IrStep) -> str:
 
 
 def cut_note(text: IrText, lines: int) -> str:
-    """That a job kept only the start of a text; empty if it kept all of it."""
+    """A note that a job kept only the start of a text, or nothing of it; empty if it kept all."""
     if text.whole_bytes is None:
         return ""
     whole = words.size(text.whole_bytes)
@@ -537,7 +537,7 @@ def _panes(
 
 
 def _script_pane(places: Places, step: IrStep, text: Text, part: Function, asked: Asked) -> Pane:
-    """A function in a module; lines have their numbers in the module."""
+    """The pane of a function in a module; its lines have their numbers in the module."""
     line = asked.line if asked.kind == SCRIPT else None
     within = None if line is None else line - part.start
     start = part.start + _window_start(part.lines, within, PANE_WINDOW)
@@ -597,9 +597,9 @@ class Found:
 
     Attributes:
         steps: passes by name.
-        functions: functions with their part in the steps.
-        more_functions: how many more there are.
-        operators: operators with their places.
+        functions: functions by name, each with its life in the steps.
+        more_functions: how many more functions match.
+        operators: operators, each with its number.
         lines: lines of the step's module.
     """
 

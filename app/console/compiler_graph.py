@@ -26,10 +26,10 @@ class Box:
     """A call.
 
     Attributes:
-        call: its place in the run.
-        function: what it calls.
+        call: its index in the run.
+        function: the function that it calls.
         title: the function's name, cut.
-        rows: what it computes, a row each.
+        rows: the operators that it computes, one per row.
         where: the module of the model that it belongs to, cut.
         time: the time of one call; empty if it was not measured.
         heat: from 0, the fastest, to ``HEATS - 1``; -1 if it was not measured.
@@ -102,7 +102,7 @@ def draw(listing: CodeListing, times: Sequence[FunctionTime], address: Callable[
 
 
 def heat(milliseconds: float, slowest: float) -> int:
-    """The color of a time: of the slowest the last one, of less than a hundredth of it the first."""
+    """The color of a time: 0 below a hundredth of the slowest, ``HEATS - 1`` from 70 % of it."""
     if slowest <= 0:
         return 0
     share = milliseconds / slowest
@@ -110,7 +110,7 @@ def heat(milliseconds: float, slowest: float) -> int:
 
 
 def _ranks(calls: Sequence[CodeCall]) -> list[int]:
-    """How many calls come before each on the longest way to it."""
+    """For each call, the number of calls before it on the longest path to it."""
     ranks: list[int] = []
     for number, call in enumerate(calls):
         earlier = [ranks[place] for place in call.inputs if place < number]
@@ -155,7 +155,7 @@ def _box(
 
 
 def _common(paths: Sequence[str]) -> str:
-    """The module that contains all of some modules; the first's own path if that is the whole model."""
+    """The innermost module that contains all of these; the first one's path if only the model itself does."""
     first, *others = [path.split(".") for path in paths]
     count = len(first)
     for other in others:
@@ -174,7 +174,10 @@ def _cut(text: str, letters: int = LETTERS) -> str:
 
 
 def _edges(calls: Sequence[CodeCall], boxes: dict[int, Box], ranks: Sequence[int]) -> tuple[list[Edge], int]:
-    """Straight curves between rows beside each other; longer ones run beside the boxes, in lanes."""
+    """The edges, and the number of lanes.
+
+    An edge to the next rank is one curve. Longer edges run in lanes beside the boxes.
+    """
     edges: list[Edge] = []
     busy: list[int] = []
     far = [

@@ -1,4 +1,4 @@
-"""Reads what a compilation kept of the compiler: modules, comparisons, code, and times of functions."""
+"""Reads what a compilation kept of the compiler's work: modules, their changes, code and functions' times."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.report import FunctionTime
 
 MAX_TEXTS_BYTES = 1 << 26
-"""The limit of a compilation's modules together, as jobs keep it."""
+"""The limit of a compilation's modules together; jobs have the same limit."""
 MAX_PLACE_CHARACTERS = 200
 MAX_COUNT = 1 << 62
 MAX_HELD_CHARACTERS = 1 << 26
-"""Texts stay unpacked while they are looked at: all together up to this."""
+"""The limit of the unpacked texts in memory together."""
 
 
 class TextCache:
-    """The texts that were read last. Every reader's access is checked before it asks."""
+    """A cache of the texts that were read last. Callers check access before they ask it."""
 
     def __init__(self, max_characters: int) -> None:
         self._max_characters = max_characters
@@ -87,10 +87,10 @@ class Compiler:
     times: Sequence[FunctionTime]
 
     def step(self, number: int | None) -> IrStep:
-        """A step by its place; by default, the first.
+        """A step by its number; by default, the first.
 
         Raises:
-            RefusalError: 404, the job wrote none.
+            RefusalError: 404, the job wrote no such step.
         """
         place = 0 if number is None else number
         if not 0 <= place < len(self.steps):
@@ -103,7 +103,7 @@ class Compiler:
         return self._text(IR_TEXTS, self.kept(step).text)
 
     def kept(self, step: IrStep) -> IrStep:
-        """The step with a step's text: one that changed nothing shares the text of the one before."""
+        """The step that stores a step's text. A step that changed nothing shares the text before it."""
         while not step.changed and step.step in range(1, len(self.steps)):
             step = self.steps[step.step - 1]
         return step
@@ -148,7 +148,7 @@ class Compiler:
 
 
 def read_compiler(service: TenantService, job: Compilation) -> Compiler:
-    """What a compilation kept of the compiler. Blocks.
+    """Read what a compilation kept of the compiler's work. Blocks.
 
     Raises:
         RefusalError: 404, it kept nothing, or nothing yet.
@@ -177,7 +177,7 @@ def read_compiler(service: TenantService, job: Compilation) -> Compiler:
 
 
 def _is_sound(steps: Sequence[IrStep]) -> bool:
-    """Whether a job of ours wrote the steps: their numbers are their places, and their texts have a limit."""
+    """Whether the steps are valid: each step's number is its index, and their texts are within the limit."""
     texts = sum(step.text.text_bytes for step in steps if step.changed)
     return texts <= MAX_TEXTS_BYTES and all(step.step == place for place, step in enumerate(steps))
 

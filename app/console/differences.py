@@ -20,7 +20,7 @@ MOST_ROWS = 60
 """The most rows of one table; the rest are counted."""
 MOST_LETTERS = 160
 ALIKE = 0.03
-"""Figures that differ by less than this share are alike: a measurement repeats no better."""
+"""Figures that differ by less than this share count as equal: measurements are not more repeatable."""
 SMALL_SHARE = 0.002
 """A function whose time changes by less than this share of the model's is not listed."""
 MINUS, TIMES, MISSING = "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}", "\N{EN DASH}"
@@ -32,14 +32,14 @@ BOUNDS = Bounds(regress_percent=WARN_PERCENT)
 
 @dataclass(frozen=True)
 class Compared:
-    """A compilation in a comparison; the report is None if it has none that can be read."""
+    """A compilation in a comparison; the report is None if it is missing or unreadable."""
 
     job: Compilation
     report: Report | None
 
     @property
     def result(self) -> TargetResult:
-        """What the groups' comparison says of it."""
+        """Its result, as in the comparison of a group."""
         return target_result(self.job, self.report)
 
     @property
@@ -49,7 +49,7 @@ class Compared:
 
 
 def headings(columns: Sequence[Compared]) -> tuple[str, ...]:
-    """What tells the compilations apart: those of name, target and labels that differ, or else the ids."""
+    """A heading for each compilation: its name, target and labels where these differ, or else its id."""
     told = (
         [column.job.name or "" for column in columns],
         [column.result.target for column in columns],
@@ -95,7 +95,7 @@ class Table:
 
 
 def ratio(now: float | None, base: float | None) -> float | None:
-    """A figure divided by the first one; None if that says nothing. Jobs write figures: any number occurs."""
+    """A figure divided by the first one; None if the ratio is meaningless: jobs may write any number."""
     if now is None or not base:
         return None
     try:
@@ -106,7 +106,7 @@ def ratio(now: float | None, base: float | None) -> float | None:
 
 
 def change(factor: float) -> str:
-    """A ratio in words: ``+12 %``, or 3.4 times where percent would mislead."""
+    """A ratio as text: ``+12.0 %``, or the factor where a percentage would mislead."""
     if not 0.5 <= factor < 2:
         return f"{TIMES}{factor:.3g}"
     percent = abs(factor - 1) * 100
@@ -275,7 +275,10 @@ def _milliseconds(function: FunctionTime) -> float:
 
 
 def _weight(functions: Sequence[FunctionTime | None], total: float) -> float:
-    """How much of a run the largest difference from the first is; 0 if it is small."""
+    """The largest difference from the first time in milliseconds; 0 if all are small.
+
+    It is never 0 if some, but not all, compilations lack the function.
+    """
     times = [0.0 if function is None else _milliseconds(function) for function in functions]
     differences = [abs(time - times[0]) for time in times]
     if None in functions and any(functions):
@@ -307,7 +310,7 @@ def _function_row(name: str, found: Sequence[Mapping[str, FunctionTime]]) -> Row
 
 @dataclass(frozen=True)
 class PassRun:
-    """What the runs of one pass, or the uses of one rewrite, came to."""
+    """The runs of one pass, or the uses of one rewrite, together."""
 
     runs: int
     seconds: float
@@ -323,7 +326,7 @@ class PassRun:
 
 
 def pass_table(columns: Sequence[Compared]) -> Table:
-    """The passes and rewrites that ran in one and not in another, or that left other functions."""
+    """The passes and rewrites whose number of runs, or of functions after them, differs."""
     found = [dict(_passes(column.report)) for column in columns if column.report is not None]
     if len(found) < 2:
         return Table((), 0, 0)
@@ -383,7 +386,7 @@ def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of a chart; ``share`` is its length, 0 to 100. One that goes beyond the chart has an arrow."""
+    """A bar of a chart; ``share`` is its length, 0 to 100. A bar too long for the chart has an arrow."""
 
     name: str
     text: str
@@ -430,17 +433,17 @@ def same_reference(columns: Iterable[Compared], name: str) -> bool | None:
 
 
 def gate_outcome(column: Compared, base: Compared) -> Outcome | None:
-    """What a gate with the first compilation's report as its base says; None if it cannot say."""
+    """The outcome of a gate that has the first compilation's report as its base; None if it cannot judge."""
     if column.report is None or base.report is None:
         return None
     try:
         return judge(column.job.name or column.job.id, column.job, column.report, base.report, BOUNDS)
-    except OverflowError:  # a job wrote a number beyond all that are measured
+    except OverflowError:  # a job wrote an absurdly large number
         return None
 
 
 def is_judged(outcome: Outcome) -> bool:
-    """Whether the compilation failed, or every bound has a figure and one of the base beside it."""
+    """Whether the compilation failed, or the gate had both figures for every bound."""
     if outcome.document.problem is not None:
         return True
     was_compared = any(measure.change_percent is not None for measure in outcome.measures)

@@ -59,7 +59,7 @@ class _Side:
 
 
 def latency_ridges(benchmark: BenchmarkResult) -> Ridges:
-    """The library, then each baseline."""
+    """The ridges of the library and of each baseline, in this order."""
     known = {each.name: each for each in benchmark.distributions}
     sides = [
         _Side(

@@ -1,4 +1,4 @@
-"""Filters of lists, as forms send them: fields that are left empty are sent too."""
+"""Reads the filters of lists from the queries of forms, which also send empty fields."""
 
 import re
 from typing import TypeVar
@@ -15,7 +15,7 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def given(request: Request, kind: type[D]) -> D:
-    """The query's parameters as a document.
+    """The query's parameters, except empty ones, as a document.
 
     Raises:
         RequestValidationError: one is not valid.

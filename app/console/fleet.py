@@ -40,7 +40,7 @@ class Meter:
 
 @router.get("/console/fleet")
 def show_fleet(request: Request, service: OperatorDep, caller: CallerDep) -> Response:
-    """What the caller may know of the service: its tenant's part, and all of it for an administrator."""
+    """What the caller may see of the service: its tenant's part, or all of it for an administrator."""
     tenant = service.for_caller(caller)
     is_admin = caller.scope is Scope.ADMIN
     workers, devices = tenant.live_workers(), tenant.data.devices.live()

@@ -1,6 +1,6 @@
-"""The request that the texts of a form stand for, and the texts that show a request. Pure functions.
+"""Converts the texts of a form to a request, and a request to the texts of a form. Pure functions.
 
-What cannot be read becomes a text in the request, which the API then refuses at its field.
+A value that cannot be parsed stays a text in the request, and the API refuses it at its field.
 """
 
 import copy
@@ -44,11 +44,11 @@ _SHAPE_SEPARATORS = re.compile(r"\s*[x*,]\s*|\s+")
 
 @dataclass(frozen=True)
 class Draft:
-    """A request without its model, as far as the texts could be read.
+    """A request without its model, as far as the texts could be parsed.
 
     Attributes:
         document: its fields, without those that have their defaults.
-        errors: what could not be read.
+        errors: what could not be parsed.
     """
 
     document: dict[str, Any]
@@ -61,7 +61,7 @@ class _Row:
 
     Attributes:
         known: the shape and the dtype of the model's file, as the form shows them; empty if it has none.
-        example: the same with the example's sizes in place of dynamic ones.
+        example: the same, with the sizes of the example inputs in place of dynamic ones.
     """
 
     name: str
@@ -81,13 +81,13 @@ class _Row:
 
 
 def first(texts: Texts, name: str) -> str:
-    """The last text of a name: a switch sends its own after that of a hidden field."""
+    """The last text of a field: a switch that is on sends its text after the hidden field's."""
     given = texts.get(name, ())
     return given[-1].strip() if given else ""
 
 
 def read_draft(texts: Texts, groups: Iterable[OptionGroup]) -> Draft:
-    """The request that a form's texts stand for."""
+    """Convert a form's texts to a request."""
     options = [option for group in groups for option in group.fields]
     errors = _unknown_fields(texts, (option.path for option in options))
     document: dict[str, Any] = {"target": _target(texts, errors)}
@@ -106,7 +106,7 @@ def read_draft(texts: Texts, groups: Iterable[OptionGroup]) -> Draft:
 
 
 def texts_of(document: Mapping[str, Any], groups: Iterable[OptionGroup]) -> dict[str, list[str]]:
-    """The texts of a form that stand for a request, as JSON has it."""
+    """Convert a request, as JSON has it, to a form's texts."""
     texts = _target_texts(document.get("target", HOST))
     texts["inputs"] = ["\n".join(str(InputSpec.model_validate(each)) for each in document.get("inputs", ()))]
     ranges = document.get("dimensions", {}).items()
@@ -150,7 +150,7 @@ def shown(option: OptionField, texts: Texts) -> list[str]:
 def place_errors(
     errors: Iterable[FieldError], paths: Iterable[str]
 ) -> tuple[dict[str, list[str]], tuple[FieldError, ...]]:
-    """The messages of errors by the fields of the form that they belong to, and the errors of no field."""
+    """The messages of errors by the form's fields, and the errors that belong to no field."""
     known = frozenset(paths)
     placed: dict[str, list[str]] = {}
     rest: list[FieldError] = []
@@ -170,7 +170,7 @@ def place_errors(
 def without_fields(
     document: Mapping[str, Any], paths: Iterable[str], targets: Collection[int] = ()
 ) -> dict[str, Any]:
-    """A request without some fields of the form. Without any target, it is for the default.
+    """A request without some fields of the form. If no target is left, it has the default.
 
     Args:
         document: the request.
@@ -196,7 +196,7 @@ def without_fields(
 
 
 def wrong_targets(errors: Iterable[FieldError]) -> frozenset[int]:
-    """The indices of the targets that errors name, besides those of what all targets share."""
+    """The indices of the targets that errors name, except errors in the fields that all targets share."""
     fields = (error.field for error in errors if not _OF_ALL_TARGETS.match(error.field))
     return frozenset(int(match[1]) for match in map(_ONE_TARGET.match, fields) if match)
 
@@ -228,7 +228,7 @@ def _unknown_fields(texts: Texts, paths: Iterable[str]) -> list[FieldError]:
 
 
 def _target_texts(target: Any) -> dict[str, list[str]]:
-    """The texts of the fields for targets; JSON for a target that the others cannot express."""
+    """The texts of the fields for targets; JSON if the other fields cannot express them."""
     texts: dict[str, list[str]] = {"target": list(_target_names(target))}
     for name in ("cores", "features"):
         value = target.get(name) if isinstance(target, Mapping) else None
@@ -272,7 +272,7 @@ def _target_names(target: Any) -> Iterator[str]:
 
 
 def _inputs(texts: Texts, errors: list[FieldError]) -> list[dict[str, Any]]:
-    """The inputs of the rows and of the lines; none if all rows are as in the model's file."""
+    """The inputs of the rows and of the lines; none if all are as in the model's file."""
     columns = (texts.get(f"input.{name}", ()) for name in ("name", "shape", "dtype", "known", "example"))
     rows = [_Row(*map(str.strip, row)) for row in zip_longest(*columns, fillvalue="")]
     lines = [line.strip() for text in texts.get("inputs", ()) for line in text.splitlines() if line.strip()]
@@ -317,7 +317,7 @@ def _constants(texts: Texts, errors: list[FieldError]) -> dict[str, Any]:
 
 
 def _value(option: OptionField, given: Sequence[str], errors: list[FieldError]) -> Any:
-    """What the texts of one field stand for; None if they are empty."""
+    """The value of one field's texts; None if they are empty."""
     text = given[-1].strip() if given else ""
     match option.kind:
         case Kind.CHOICES:

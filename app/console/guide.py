@@ -22,13 +22,13 @@ SMALLEST_COMPRESSED = 1024
 CACHE_CONTROL = "no-cache"
 MOST_CACHED = 256
 MAX_NAME = 200
-"""In bytes: longer than any name, and short enough for every file system."""
+"""In bytes: longer than every name in the site, and short enough for every file system."""
 POLICY = (
     "default-src 'none'; script-src 'self'{hashes}; style-src 'self'; img-src 'self' data:; "
     "font-src 'self'; connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-"""The site's policy: its own files, and the scripts that a page itself contains, by their hashes."""
+"""The content security policy: the site's own files, and a page's inline scripts by their hashes."""
 _SCRIPT = re.compile(rb"<script(?P<attributes>[^>]*)>(?P<code>.*?)</script>", re.DOTALL)
 router = APIRouter(include_in_schema=False)
 
@@ -81,7 +81,7 @@ def found(site: Path, name: str) -> Path | None:
 
 
 def policy_of(text: bytes) -> str:
-    """The policy of a page: it runs the scripts that it contains, and no other."""
+    """The policy of a page, which allows the inline scripts that the page contains and no others."""
     hashes = {
         base64.b64encode(hashlib.sha256(script["code"]).digest()).decode()
         for script in _SCRIPT.finditer(text)

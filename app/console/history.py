@@ -1,4 +1,4 @@
-"""A model's compilations over time, with the ones that a gate would stop. Pure functions."""
+"""A model's compilations over time, and which of them a gate would stop. Pure functions."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ class Step:
     """A compilation after the one before it for the same target.
 
     Attributes:
-        before: the one before; None for the first.
-        outcome: what a gate says of it; None if no figure grew enough to ask one, or if it cannot say.
+        before: the compilation before it; None for the first.
+        outcome: a gate's outcome; None if no figure grew enough to ask one, or if it cannot judge.
     """
 
     job: Compilation
@@ -67,7 +67,7 @@ class Series:
         return sum(step.verdict in (Verdict.SLOWER, Verdict.LARGER, Verdict.WRONG) for step in self.steps)
 
     def chart(self, address: Callable[[Compilation], str]) -> Chart | None:
-        """The medians, and those of the fastest baselines; None with fewer than two."""
+        """The median latencies of the library and the fastest baselines; None with fewer than two steps."""
         if len(self.steps) < 2:
             return None
         ours = tuple(_point(step, address(step.job)) for step in self.steps)
@@ -76,9 +76,9 @@ class Series:
 
 
 def history(jobs: Iterable[Compilation], report: Reports) -> tuple[Series, ...]:
-    """The series of some compilations, which come newest first; those with the most compilations first.
+    """The series of some compilations, which come newest first; longer series come first.
 
-    Compilations that an earlier one answered have its figures, so they are left out.
+    A cached compilation has the figures of an earlier one, so it is left out.
     """
     by_target: dict[str, list[Compilation]] = {}
     for job in jobs:
@@ -101,7 +101,7 @@ def history(jobs: Iterable[Compilation], report: Reports) -> tuple[Series, ...]:
 
 
 def is_suspicious(now: Figures | None, before: Figures | None) -> bool:
-    """Whether a figure grew by more than a gate warns of, so that the reports are worth reading."""
+    """Whether a figure grew beyond the bound at which a gate warns, so that the reports are worth reading."""
     if now is None or before is None:
         return False
     pairs = [

@@ -41,7 +41,7 @@ def show_models(request: Request, service: ServiceDep) -> Response:
 
 @router.get("/named")
 def show_named(request: Request, service: ServiceDep, name: Name) -> Response:
-    """The history of all models of a name: each commit has another digest."""
+    """The history of all models with a name: the model of each commit has another digest."""
     found = service.data.models.page(1, None, ModelQuery(name=name)).items
     return _history(request, service, CompilationFilter(name=name), name, next(iter(found), None))
 

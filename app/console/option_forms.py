@@ -1,4 +1,4 @@
-"""Forms made from the API's own schema: the options of a compilation in groups of fields."""
+"""Makes forms from the API's own schema: the options of a compilation in groups of fields."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from bessemer.contract.request import Submission
 Schema = Mapping[str, Any]
 _REFERENCE = "#/$defs/"
 _NULL = re.compile(r"\b[Nn]ull(?=: )")
-"""What descriptions call the value of a field that is empty in a form."""
+"""How descriptions refer to an unset field, which is empty in a form."""
 
 ELSEWHERE = frozenset({"model", "target", "inputs", "dimensions", "constants"})
 """The fields of a request that the page asks for in other ways."""
@@ -51,7 +51,7 @@ BASIC = frozenset(
 
 
 class Kind(StrEnum):
-    """How a field is asked for."""
+    """The kind of a field, which decides its control."""
 
     SWITCH = "switch"
     INTEGER = "integer"
@@ -70,9 +70,9 @@ class OptionField:
 
     Attributes:
         path: its place in the request, such as ``tune.trials``.
-        title: its name for people.
+        title: its label.
         help: the API's description.
-        default: what the API takes if the request has no such field.
+        default: the API's default.
         choices: the values of a choice.
         minimum: the least number, if any.
         maximum: the greatest number, if any.
@@ -204,7 +204,7 @@ def _has_texts(schemas: Schema, schema: Schema) -> bool:
 
 
 def _resolved(schemas: Schema, schema: Schema) -> Schema:
-    """A schema without its reference, and without the null that a field without a value has."""
+    """A schema without its reference, and without the null of an optional field."""
     if "$ref" in schema:
         found: Schema = schemas[schema["$ref"].removeprefix(_REFERENCE)]
         return found

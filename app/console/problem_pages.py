@@ -1,4 +1,4 @@
-"""Turns a problem that the console answers with into a page, or into the page to sign in on."""
+"""Turns the console's problem responses into pages, or into redirects to the sign-in page."""
 
 from fastapi.responses import RedirectResponse, Response
 from pydantic import ValidationError
@@ -18,13 +18,13 @@ INTERNAL_STATUS = 500
 
 
 class ProblemPages(Middleware):
-    """Stands around every middleware that answers with problems.
+    """Wraps every middleware that answers with problems.
 
-    The console's scripts name JSON in ``Accept`` and get problems as they are.
+    The console's scripts name JSON in ``Accept``, and get problems unchanged.
     """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request; a problem is the whole body of its response."""
+        """Handle one request. A problem is buffered, and replaced by a page."""
         if not _is_for_a_person(scope):
             await self._app(scope, receive, send)
             return
@@ -44,7 +44,7 @@ class ProblemPages(Middleware):
 
         try:
             await self._app(scope, receive, sending)
-        except Exception:  # a defect: the server logs what passes here
+        except Exception:  # a defect, which the server logs
             if not has_begun:
                 problem = internal_problem()
                 await _page_of(Request(scope), problem, problem.status)(scope, receive, send)

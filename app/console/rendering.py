@@ -1,4 +1,4 @@
-"""Renders the console's pages from templates. Every text is escaped: users and models choose many of them."""
+"""Renders the console's pages from templates. Every text is escaped, because users and models choose many."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ CONTENT_SECURITY_POLICY = (
 HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Cache-Control": "private, no-cache",
-    "Referrer-Policy": "same-origin",  # with none, browsers send a form's origin as null
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers send a form's origin as null
     "Vary": "HX-Request",  # htmx asks for parts of some pages at their own addresses
 }
 

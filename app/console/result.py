@@ -120,7 +120,7 @@ def make_result(job: Compilation, report: Report | None) -> Result:
         report: its report, if it can be read; without it, only the service's own figures are shown.
 
     Raises:
-        ArithmeticError, ValueError: a number is out of every range.
+        ArithmeticError, ValueError: a number is out of range.
     """
     figures = job.figures
     benchmark = None if report is None else report.benchmark
@@ -257,7 +257,7 @@ def _gap(gap: FunctionGap) -> Gap:
 
 
 def _curve(report: Report) -> charts.ModelCurve | None:
-    """The curve of the search; peers that the benchmark measured are shown as it did."""
+    """The curve of the search. Peers that the benchmark measured have its latencies."""
     tune = report.tune
     if tune is None or tune.estimate is None:
         return None
@@ -331,6 +331,6 @@ def _general_schedules(count: int, names: list[str]) -> str:
 
 
 def _some(names: Iterable[str], most: int = 5) -> list[str]:
-    """The first names, and how many more there are."""
+    """The first names, and the number of the others as a text."""
     found = [name[:MAX_TEXT] for name in names]
     return found[:most] + ([f"{len(found) - most} more"] if len(found) > most else [])

@@ -1,4 +1,4 @@
-"""Signing in: a cookie that only HTTP can read carries the caller's key or token."""
+"""Signing in and out: an ``HttpOnly`` cookie carries the caller's key or token."""
 
 from typing import Annotated
 from urllib.parse import quote
@@ -21,7 +21,7 @@ router = APIRouter(include_in_schema=False, route_class=DocumentRoute)
 
 
 def sign_in_address(root: str, wanted: str) -> str:
-    """The page to sign in on, which leads back to a page."""
+    """The address of the sign-in page, which leads back to ``wanted``."""
     return f"{root}{SIGN_IN}?next={quote(wanted)}"
 
 
@@ -55,24 +55,24 @@ async def sign_in(
 @router.api_route("/console", methods=["GET", "HEAD"])
 @router.api_route("/console/", methods=["GET", "HEAD"])
 async def show_first_page(request: Request) -> Response:
-    """Lead to the first page."""
+    """Redirect to the first page."""
     return RedirectResponse(f"{request.scope.get('root_path', '')}{HOME}", 303)
 
 
 @router.post("/console/sign-out")
 async def sign_out(request: Request) -> Response:
-    """Forget the key."""
+    """Delete the cookie, and redirect to the sign-in page."""
     response = RedirectResponse(f"{request.scope.get('root_path', '')}{SIGN_IN}", 303)
     response.delete_cookie(COOKIE, path="/")
     return response
 
 
 def _is_encrypted(request: Request) -> bool:
-    """Whether the browser uses https, which ``Origin`` tells behind a proxy that does not pass it on."""
+    """Whether the browser uses https. Behind a proxy that does not forward the scheme, ``Origin`` tells."""
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
 
 
 def _own_path(wanted: str) -> str:
-    """A path of the console, or its first page: never another site."""
+    """The path if it is the console's own, or else the first page: never another site."""
     is_own = wanted.startswith("/console/") and len(wanted) <= MAX_PATH and wanted.isprintable()
     return wanted if is_own and "\\" not in wanted else HOME

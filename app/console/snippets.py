@@ -1,4 +1,4 @@
-"""The same request as a call of curl, of the Python client and of the command line. Pure functions."""
+"""Shows a request as a curl command, Python code, a ``bessemer`` command and JSON. Pure functions."""
 
 import json
 import shlex
@@ -49,12 +49,12 @@ class Model:
 
     @property
     def source(self) -> str:
-        """What a client submits."""
+        """The file or the digest that a client submits."""
         return self.file or self.digest or "model.pt2"
 
     @property
     def path(self) -> str:
-        """The same for a shell."""
+        """The same, as an argument in a shell."""
         return _path(self.source)
 
 
@@ -69,12 +69,12 @@ class Snippets:
 
 
 def snippets(document: Mapping[str, Any], model: Model, url: str, asks_for_keys: bool) -> Snippets:
-    """A request without its model, in each form.
+    """Show a request in each form.
 
     Args:
-        document: the request as JSON has it, without fields that have their defaults.
+        document: the request as JSON has it, without its model and without fields that have their defaults.
         model: its model.
-        url: the service.
+        url: the service's address.
         asks_for_keys: whether callers need a key.
     """
     shown = {"model": model.digest or "…", **document}
@@ -115,7 +115,7 @@ def _form_part(name: str, path: str) -> str:
 
 
 def _path(file: str) -> str:
-    """A file for a shell, where a leading dash would make it an option or standard input."""
+    """A file as an argument in a shell, where a leading dash would make it an option or standard input."""
     return f"./{file}" if file.startswith("-") else file
 
 
@@ -160,7 +160,7 @@ def _extension_options(document: Mapping[str, Any], model: Model) -> Iterator[st
 
 
 def _why_no_command(document: Mapping[str, Any]) -> str:
-    """What options of the command line cannot say of a request; empty if they say all."""
+    """How the command line is too limited for a request; empty if it can express the request."""
     if not _has_command(document.get("target")):
         return "all targets the same options"
     if not all(map(_is_short, document.get("entries", {}).values())):
@@ -169,7 +169,7 @@ def _why_no_command(document: Mapping[str, Any]) -> str:
 
 
 def _has_command(target: Any) -> bool:
-    """Whether options of the command line describe all targets."""
+    """Whether options of the command line can describe all targets."""
     if not isinstance(target, list):
         return True
     options = [_target_options(each) for each in target]
@@ -203,7 +203,7 @@ def _target_name(target: Any) -> str:
 
 
 def _is_short(entry: Any) -> bool:
-    """Whether ``--entry`` describes an entry point."""
+    """Whether ``--entry`` can describe an entry point."""
     return not isinstance(entry, Mapping) or not (entry.get("constants") or entry.get("dimensions"))
 
 
@@ -248,12 +248,12 @@ _DOWNLOAD = '.download("bundle")'
 
 
 def _stops_early(document: Mapping[str, Any]) -> bool:
-    """Whether a request has no bundle."""
+    """Whether a request stops before it makes a bundle."""
     return str(document.get("stop_after", "package")) != "package"
 
 
 def _python_document(document: Mapping[str, Any], model: Model, url: str) -> str:
-    """For fields that ``submit`` has no arguments for."""
+    """Python code for a request with fields that ``submit`` has no arguments for."""
     several = isinstance(document.get("target"), list)
     kind, post = ("Submission", "post_group") if several else ("CompilationRequest", "post")
     upload = f"model = client.upload({model.file!r}).digest" if model.file else f"model = {model.digest!r}"

@@ -68,7 +68,7 @@ async def get_static_file(request: Request, name: str) -> Response:
     file = FILES.get(name)
     if file is None:
         raise refuse(ErrorCode.NOT_FOUND, f"The console has no file '{name[:64]}'.")
-    # an old app may be asked for a newer version while apps are replaced
+    # during an upgrade, an old app may be asked for a newer version
     is_current = request.query_params.get("v") == file.version
     headers = {
         "Cache-Control": CACHE_CONTROL if is_current else "no-cache",

@@ -56,7 +56,7 @@ from bessemer.contract.tensor import DType, TensorSpec
 PREFIX = "/console/submit"
 NO_MODEL = "0" * 64
 PART_OVERHEAD = 64
-"""What a part of a form counts for besides its name and its text: less than its headers have."""
+"""The bytes that a part of a form counts besides its name and its text: fewer than its headers have."""
 OTHER_PATHS = (
     *("target", "target.cores", "target.features", TARGET_JSON, "inputs", "dimensions", "constants", "model"),
 )
@@ -95,7 +95,7 @@ def show_form(
 
 @router.get(f"{PREFIX}/preview")
 def preview(request: Request, service: ServiceDep) -> Response:
-    """The request of the form as code, without fields that are not valid, and what is wrong with these."""
+    """The request of the form as code, without its invalid fields, and the errors in these."""
     texts = _query_texts(request)
     draft = read_draft(texts, option_groups())
     errors, problem = _checked(service, texts, draft)
@@ -106,7 +106,7 @@ def preview(request: Request, service: ServiceDep) -> Response:
 
 @router.get(f"{PREFIX}/model")
 def show_signature(request: Request, service: ServiceDep, model: str = "") -> Response:
-    """What the inspection has found out about a model so far."""
+    """The signature of a model, or the state of its inspection."""
     return page(request, "submit_model.html.j2", **_signature(service, {"model": [model]}))
 
 
@@ -144,9 +144,9 @@ def _submit(
 
 
 async def _received(request: Request, service: TenantService) -> tuple[dict[str, list[str]], Problem | None]:
-    """The texts of a form, and why one of its extensions is refused.
+    """Read a form: its texts, and why one of its extensions is refused.
 
-    Its files are stored, and their digests become texts.
+    The form's files are stored, and their digests become texts.
     """
     boundary = boundary_of(request.headers.get("content-type", ""))
     if boundary is None:
@@ -358,7 +358,7 @@ def _validated(draft: Draft, digest: str) -> tuple[Submission | None, tuple[Fiel
 def _checked(
     service: TenantService, texts: Texts, draft: Draft
 ) -> tuple[tuple[FieldError, ...], Problem | None]:
-    """What is wrong with the fields of a form, and why the service would refuse it otherwise."""
+    """The errors in a form's fields, and why the service would refuse a request without such errors."""
     found, errors = _validated(draft, NO_MODEL)
     if found is None:
         return errors, None
@@ -368,7 +368,7 @@ def _checked(
 
 
 def _early_refusal(service: TenantService, texts: Texts, found: Submission) -> Problem | None:
-    """Why the service would refuse a valid request, as far as it knows the model already."""
+    """Why the service would refuse a valid request, if it has already inspected the model."""
     digest = first(texts, "model")
     model: Model | None = service.data.models.get(digest) if is_digest(digest) else None
     if model is None or model.inspection is None or found.entries:

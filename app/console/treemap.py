@@ -33,7 +33,7 @@ def squarify(weights: Sequence[float], within: Rectangle) -> tuple[Rectangle, ..
     what is left, and end when another rectangle would make the worst aspect ratio of the row worse.
 
     Args:
-        weights: numbers; those that are not positive and finite, or vanish beside the largest, get a
+        weights: numbers; those that are not positive and finite, or negligible beside the largest, get a
             rectangle without area.
         within: the rectangle to divide.
     """

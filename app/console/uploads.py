@@ -1,6 +1,6 @@
 """Uploads in parts: a browser sends the parts that the service lacks, then asks to join them.
 
-The browser sends the digests of a file's parts. The answer names those that are missing, or is the model. So
+The browser sends the digests of a file's parts. The response names the missing parts, or has the model. So
 the same request starts, resumes and ends an upload, whichever app process answers.
 """
 
@@ -38,8 +38,8 @@ class Plan(Document):
     """A file to upload.
 
     Attributes:
-        digest: the file's.
-        size_bytes: the file's.
+        digest: the file's digest.
+        size_bytes: the file's size.
         file: the file's name.
         parts: the digests of its parts, in order.
     """
@@ -62,7 +62,7 @@ class Progress(Document):
 
     Attributes:
         missing: the parts to send, before the client asks again.
-        model: the model at the end.
+        model: the stored model; None while parts are missing.
     """
 
     missing: tuple[Digest, ...] = ()
@@ -71,10 +71,10 @@ class Progress(Document):
 
 @plans.post("/console/uploads")
 async def upload(service: ServiceDep, plan: Plan) -> Progress:
-    """Say which parts are missing. If none is, store the model.
+    """Return the missing parts. If none are missing, store the model and return it.
 
     Requests for the same file run one at a time in this process: the first stores the model and deletes the
-    parts, and the others find the model. Those of other processes may run at once.
+    parts, and the others find the model. Requests to other processes may run at the same time.
     """
     async with service.joining(plan.digest):
         return await _joined(service, plan)
@@ -102,7 +102,7 @@ async def _joined(service: TenantService, plan: Plan) -> Progress:
 
 
 def _stored(service: TenantService, plan: Plan, name: str | None) -> Model | None:
-    """The model if the tenant has stored it; parts that another request still sent are deleted."""
+    """The model if the tenant has stored it. Parts that another request sent since are deleted."""
     known = service.data.models.get(plan.digest)
     if known is None:
         return None

@@ -26,7 +26,7 @@ def tone(job: Compilation) -> str:
 
 
 def tick(milliseconds: float) -> str:
-    """A latency at an axis, without zeros at its end."""
+    """A latency on an axis, without trailing zeros."""
     return f"{milliseconds * 1000:.3g} µs" if milliseconds < 1 else f"{milliseconds:.4g} ms"
 
 

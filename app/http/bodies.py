@@ -1,4 +1,4 @@
-"""Routes whose bodies are documents, read into memory within limits of size and time."""
+"""Routes that read their bodies into memory, within limits on size and time."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

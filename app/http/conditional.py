@@ -1,7 +1,7 @@
 """Entity tags of documents, and `HEAD` (RFC 9110, sections 9.3.2 and 13).
 
-A document's entity tag is a hash of its bytes, which needs no storage. A file's is its digest; streams have
-none.
+A document's entity tag is a hash of its bytes, computed for each response. A file's tag is its digest.
+Streams have none.
 """
 
 import hashlib

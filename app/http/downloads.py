@@ -32,7 +32,7 @@ def artifact_response(
         stem: the start of the file name for browsers; by default, the artifact's own name.
 
     Raises:
-        RefusalError: 416, the range is empty.
+        RefusalError: 416, the range is malformed, or outside the artifact.
         BlobMissingError: the artifact's bytes were deleted.
     """
     etag = f'"{artifact.digest}"'

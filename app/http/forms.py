@@ -158,14 +158,14 @@ class _Received:
 
 
 def _joined(named: Any, sent: Sequence[str]) -> Any:
-    """The digests that the request names, then those of the form; each once."""
+    """The digests that the request names, then those of the form's files; each once."""
     if named is not None and not isinstance(named, list):
         return named  # the route refuses it
     return list(dict.fromkeys([*(named or ()), *sent]))
 
 
 def _entries(entries: Any, files: Mapping[str, str]) -> dict[str, Any]:
-    """The entries with the models of the files that have their names."""
+    """The entries, each with the model of the file that has its name."""
     named = {stem: {} for stem in files} if entries is None else entries
     if not isinstance(named, dict) or not all(isinstance(entry, dict) for entry in named.values()):
         raise _invalid("entries", "expected an object of objects")

@@ -108,9 +108,8 @@ class Form:
 
     def _feed(self, chunk: bytes) -> None:
         if not self._fed:
-            chunk = chunk.lstrip(
-                b"\r\n"
-            )  # after a newline, the parser skips all up to the chunk's next hyphen
+            # after a newline, the parser skips everything up to the chunk's next hyphen
+            chunk = chunk.lstrip(b"\r\n")
             self._fed = bool(chunk)
         try:
             self._parser.write(chunk)

@@ -174,7 +174,7 @@ async def _answer_store(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
     problem = store_problem(error)
     if problem.code in ONLY_LOGGED:
-        log.warning("the response is %s: %s", problem.code, str(error).splitlines()[0])
+        log.warning("answering with %s: %s", problem.code, str(error).splitlines()[0])
     return problem_response(request, problem)
 
 

@@ -1,4 +1,4 @@
-"""Uvicorn's HTTP/1.1 protocol: strict about the syntax of requests, and about how long their heads take."""
+"""Uvicorn's HTTP/1.1 protocol, with strict request syntax and a time limit for request heads."""
 
 import asyncio
 import re
@@ -23,10 +23,10 @@ TWO_LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class StrictConnection(h11.Connection):
-    """The state of one connection. It checks each request's head, in whatever pieces the bytes arrive."""
+    """The state of one connection. It checks each request's head, however its bytes are split."""
 
     def next_event(self) -> Any:
-        """The next event, as h11 has it.
+        """Return h11's next event.
 
         Raises:
             h11.RemoteProtocolError: also for a head that a proxy may read differently.
@@ -56,17 +56,17 @@ class Protocol(H11Protocol):
         self.conn = StrictConnection(h11.SERVER)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first head."""
+        """Start the timer for the first head."""
         super().connection_made(transport)
         self._watch_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop the timer."""
         self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass bytes on."""
+        """Pass bytes on, and start or stop the timer."""
         super().data_received(data)
         if not self.transport.is_closing():
             self._watch_head()
@@ -112,7 +112,7 @@ class Protocol(H11Protocol):
 
 
 def protocol(head_seconds: float) -> type[Protocol]:
-    """The protocol with a limit on the time of a head."""
+    """The protocol with a time limit for heads."""
 
     class Limited(Protocol):
         """One connection."""

@@ -22,7 +22,7 @@ PREFIX = "/v1/"
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
-    """For every route of the API.
+    """Check the query parameters of a request to the API; a dependency of every route.
 
     Raises:
         RefusalError: 422, with up to ``MAX_ERRORS`` unknown or duplicate parameters.

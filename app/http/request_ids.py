@@ -14,7 +14,7 @@ _ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class RequestIds(Middleware):
-    """Middleware around the whole app."""
+    """Gives every request an id. It wraps all other middleware."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on with its id.

@@ -13,7 +13,7 @@ HEADERS = {
 
 
 class SecurityHeaders(Middleware):
-    """Middleware around the whole app."""
+    """Adds the headers to every response."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Add the headers to a response."""

@@ -37,7 +37,7 @@ async def receive_model(
         chunks: the file.
         expected: the digest that the client named, if any.
         name: a name for the model, unless it has one.
-        declared_bytes: the size of the file, if the client named it.
+        declared_bytes: the size of the file, if the client declared it.
 
     Returns:
         The model, and whether it is new.
@@ -45,7 +45,7 @@ async def receive_model(
     Raises:
         RefusalError: the connection closed before the file was complete, or it exceeds the tenant's quota;
             nothing is stored.
-        StoreError: the file is too large, empty, stalled or has another digest, or the store is away.
+        StoreError: the file is too large, empty, stalled or has another digest, or the store is unavailable.
     """
     blob = await _receive(
         service, service.data.models, chunks, expected, service.settings.max_upload_bytes, declared_bytes
@@ -65,7 +65,7 @@ async def receive_extension(
 
     Raises:
         RefusalError: also if the file is too large or empty.
-        StoreError: the file is stalled or has another digest, or the store is away.
+        StoreError: the file is stalled or has another digest, or the store is unavailable.
     """
     extensions, max_bytes = service.data.extensions, service.settings.max_extension_bytes
     try:

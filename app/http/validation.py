@@ -29,7 +29,7 @@ def field_errors(details: Sequence[Mapping[str, Any]]) -> tuple[FieldError, ...]
 
 
 def errors_of(error: ValidationError) -> tuple[FieldError, ...]:
-    """The errors of a document that a page made from texts; see ``field_errors``."""
+    """The errors of a document that the console made from a form's texts; see ``field_errors``."""
     return field_errors([{**each, "loc": ("body", *each["loc"])} for each in error.errors()])
 
 
@@ -50,7 +50,7 @@ def _field_error(detail: Mapping[str, Any]) -> FieldError:
 
 
 def _message(detail: Mapping[str, Any], place: Path) -> str:
-    """An error in words, which may be those of JSON and HTTP."""
+    """Describe an error, in terms of JSON and HTTP rather than Python."""
     kind = detail["type"]
     if kind in ("dict_type", "model_type"):
         return JSON_OBJECT

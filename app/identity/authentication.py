@@ -1,4 +1,4 @@
-"""Middleware that finds out who sends a request, before anything else reads it, and keeps the audit log."""
+"""Middleware that identifies the caller before a route reads the request, and keeps the audit log."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -63,9 +63,9 @@ class Authentication(Middleware):
 
 
 async def is_still_admitted(request: Request) -> bool:
-    """Whether the caller of a long response may still send its request: its key may have been revoked.
+    """Whether the caller of a long response is still admitted: its key may have been revoked.
 
-    While the keys cannot be read, it may.
+    If the keys cannot be read, the caller stays admitted.
     """
     access: Access = request.app.state.access
     try:
@@ -98,7 +98,7 @@ class _Recorder:
         self._replaced = False
 
     async def run(self, app: ASGIApp, scope: Scope, receive: Receive) -> None:
-        """Run the app; record also a request that fails, since it may have changed something."""
+        """Run the app. A request that raises is recorded too, since it may have changed something."""
         try:
             await app(scope, receive, self.send)
         except Exception:

@@ -1,7 +1,7 @@
 """Limits failed logins by address.
 
-A secret cannot be guessed, so this only bounds the work and the log lines that a broken or hostile client
-causes. A valid key is never refused, since clients behind a proxy share its address.
+Secrets are too long to guess, so this only bounds the work and the audit entries that a broken or hostile
+client causes. A valid key is never refused, because clients behind a proxy share its address.
 """
 
 import time
@@ -20,7 +20,7 @@ class _Failures:
 
 
 class FailedLogins:
-    """Counts failed logins in windows of a minute, for the latest addresses."""
+    """Counts failed logins in windows of a minute, for the addresses that failed last."""
 
     def __init__(self) -> None:
         self._by_address: OrderedDict[str, _Failures] = OrderedDict()

@@ -28,7 +28,7 @@ CHALLENGE = {"WWW-Authenticate": 'Bearer realm="bessemer"'}
 CACHE_SECONDS = 5.0
 """How long a revoked key may still be accepted."""
 AWAY_SECONDS = 600.0
-"""How long a key that was valid is accepted while the database is away, so that metrics stay readable."""
+"""How long a valid key stays accepted while the database is unavailable, so that metrics stay readable."""
 MAX_CACHED = 1024
 USED_EVERY_SECONDS = 60.0
 
@@ -55,9 +55,10 @@ class Login:
         """The caller of a request.
 
         Raises:
-            RefusalError: 401, the caller is unknown; 403, no rule covers its token, or a change has the
-                cookie and no origin; 429, it fails often.
-            StoreUnavailableError: the database is away.
+            RefusalError: 401, the caller is unknown; 403, no rule matches its token, or a request that
+                changes something has the cookie but no origin; 429, too many logins from its address failed;
+                503, its token's issuer is unavailable.
+            StoreUnavailableError: the database is unavailable.
         """
         if not await self.asks_for_keys():
             return ANONYMOUS

@@ -43,11 +43,11 @@ LEEWAY_SECONDS = 30
 MAX_TOKEN_CHARACTERS = 16_384
 
 KEYS_SECONDS = 3600.0
+"""How long an issuer's keys are used before they are fetched again."""
 STALE_KEYS_SECONDS = 24 * 3600.0
-"""How long an issuer's keys count if it cannot be reached."""
-"""How long the issuer's keys are used before they are fetched again."""
+"""How long an issuer's keys stay valid if it cannot be reached."""
 REFETCH_SECONDS = 30.0
-"""How long after a fetch an unknown key does not cause another: anyone can send unknown keys."""
+"""The minimum time between fetches: tokens with unknown keys cause fetches, and anyone can send them."""
 FETCH_TIMEOUT_SECONDS = 5.0
 MAX_FETCHED_BYTES = 1 << 20
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -80,7 +80,7 @@ SafeUrl = Annotated[str, AfterValidator(_is_safe)]
 
 
 class Rule(Document):
-    """Whose tokens with certain claims are.
+    """Says which tenant the tokens with certain claims belong to.
 
     Attributes:
         claims: a pattern for each claim that must match; `*` matches any characters.
@@ -149,7 +149,7 @@ class TokenVerifier:
         self._issuers = {issuer.url: _Keys(issuer, client, refetch_seconds) for issuer in policy.issuers}
 
     async def caller(self, token: str) -> Caller:
-        """The caller that a token stands for.
+        """The caller that a token identifies.
 
         Raises:
             TokenError: the token is not valid.

@@ -1,10 +1,10 @@
-"""Refuses what only a web page of another site sends.
+"""Refuses requests that only a web page of another site sends.
 
 Any page can make a browser send requests to a service on its user's machine or network. Two checks stop this:
 
 * ``Host`` must be an address, or a name of this service. A page that rebinds its own DNS name to the
   service's address sends its own name (Jackson et al., "Protecting Browsers from DNS Rebinding Attacks",
-  2007). Services that ask for keys answer to every name, since a page has no key.
+  2007). Services that ask for keys accept any name, since such a page has no key.
 * A request that changes something must come from the service's own origin, if it names one. Browsers name it
   on every such request.
 """
@@ -30,7 +30,7 @@ OWN_NAMES = frozenset({"localhost", socket.gethostname().lower()})
 
 
 class Origins(Middleware):
-    """Middleware around the whole app."""
+    """Refuses requests with a foreign host or origin."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -83,9 +83,8 @@ def origin_problem(host: str, origin: str, site: str, allowed: Collection[str]) 
     if origin in allowed and origin:
         return None
     if origin:
-        is_own = (
-            _netloc(origin) == host.lower() and site not in FOREIGN_SITES
-        )  # http is another site than https
+        # the same host under the other scheme is another site, which only Sec-Fetch-Site tells
+        is_own = _netloc(origin) == host.lower() and site not in FOREIGN_SITES
         shown = f"a page of {origin[:128]}"
     else:
         is_own = site not in FOREIGN_SITES

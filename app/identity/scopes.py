@@ -8,7 +8,7 @@ PUBLIC = frozenset({"/", "/console", "/console/", "/docs", "/openapi.json", "/he
 """Paths that anyone may read: they contain no tenant's data."""
 CONSOLE = "/console/"
 PUBLIC_CONSOLE = ("/console/sign-in", "/console/sign-out", "/console/static/")
-"""The starts of the console's paths that anyone may use."""
+"""Prefixes of the console's paths that anyone may use."""
 GUIDE = "/guide"
 OPERATOR = ("/console/admin", "/metrics", "/v1/workers", "/v1/keys", "/v1/audit")
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -25,9 +25,9 @@ def is_audited(method: str, path: str) -> bool:
 
 
 def required_scope(method: str, path: str) -> Scope | None:
-    """The least scope that a request needs; None if anyone may send it.
+    """The lowest scope that a request needs; None if anyone may send it.
 
-    An unknown path needs the highest scope, so that a route cannot be forgotten.
+    An unknown path needs the highest scope, so that a forgotten route stays closed.
     """
     if path in PUBLIC or path.startswith(PUBLIC_CONSOLE) or _is_below(path, GUIDE):
         return None

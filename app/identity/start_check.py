@@ -1,4 +1,4 @@
-"""Refuses to start an app that other machines can reach and that asks callers for nothing."""
+"""Refuses to start an app that other machines can reach before anyone has a key."""
 
 from app.identity.addresses import is_loopback
 from app.identity.oidc import read_policy
@@ -9,7 +9,7 @@ from bessemer.store.rows.keys import Keys, split
 
 
 class OpenServiceError(Exception):
-    """The settings would let anyone call the service, or no one."""
+    """Other machines can reach the service but no caller has a key, or the administrator's key is invalid."""
 
 
 def require_access_control(settings: AppSettings) -> None:
@@ -19,7 +19,7 @@ def require_access_control(settings: AppSettings) -> None:
         OpenServiceError: other machines can reach it and no caller has a key, or the administrator's key has
             the wrong form.
         PolicyError: the OpenID Connect policy cannot be used.
-        StoreUnavailableError: the database is away.
+        StoreUnavailableError: the database is unavailable.
     """
     if settings.oidc_policy is not None:
         read_policy(settings.oidc_policy)

@@ -1,4 +1,4 @@
-"""The app's metrics: its own counters, and what the database says at a scrape."""
+"""The app's metrics: its own counters, and statistics that each scrape reads from the database."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ from bessemer.telemetry.metrics import LossMetrics
 State = TypeVar("State", bound=StrEnum)
 
 STATISTICS_SECONDS = 5.0
-"""Prometheus waits ten seconds for a page; if the database is slower than this, its part is left out."""
+"""The time limit for reading statistics, below Prometheus's default timeout of ten seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +40,12 @@ class AppMetrics:
         self._asking: asyncio.Task[Statistics | None] | None = None
 
     async def page(self, read_statistics: Callable[[], Statistics]) -> bytes:
-        """All metrics in Prometheus's text format; if the database is away, only the app's own.
+        """All metrics in Prometheus's text format.
+
+        If the database is unavailable or slow, the page has only the app's own metrics.
 
         Args:
-            read_statistics: blocks, and raises ``StoreUnavailableError``. It is never called while it runs.
+            read_statistics: blocks, and may raise ``StoreUnavailableError``. One call runs at a time.
         """
         statistics = await self._statistics(read_statistics)
         self._database_up.set(statistics is not None)
@@ -74,13 +76,13 @@ async def _try_read(read_statistics: Callable[[], Statistics]) -> Statistics | N
     try:
         return await run_in_threadpool(read_statistics)
     except StoreUnavailableError as error:
-        log.warning("metrics are read without the database: %s", error)
+        log.warning("serving metrics without the database: %s", error)
         return None
 
 
 @dataclass(frozen=True)
 class StatisticsCollector:
-    """A statistics as metrics."""
+    """Exports statistics as metrics."""
 
     statistics: Statistics
 

@@ -22,7 +22,7 @@ access = logging.getLogger("app.access")
 
 
 class Metering(Middleware):
-    """Middleware around the whole app."""
+    """Counts, times and logs every request."""
 
     def __init__(self, app: ASGIApp, metrics: AppMetrics) -> None:
         super().__init__(app)

@@ -1,4 +1,4 @@
-"""A span for each request, in its client's trace."""
+"""Records a span for each request, in the client's trace if it has one."""
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,7 +12,7 @@ FIRST_ERROR_STATUS = 500
 
 
 class Tracing(Middleware):
-    """Middleware around the whole app."""
+    """Runs each request within a span, except health checks and scrapes."""
 
     def __init__(self, app: ASGIApp, tracer: Tracer) -> None:
         super().__init__(app)

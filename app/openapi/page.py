@@ -49,7 +49,7 @@ def page(document: Document, url: str = EXAMPLE_URL) -> str:
 
     Args:
         document: the document.
-        url: the service's own, which takes the place of the one in the document's commands.
+        url: the service's address, which replaces the example address in commands.
     """
     info = document["info"]
     parts = [

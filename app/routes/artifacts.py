@@ -21,9 +21,7 @@ ArtifactName = Annotated[
     str, Path(description="A name from the list of artifacts.", examples=["bundle.tar.zst"])
 ]
 BYTES: dict[str, Any] = {"*/*": {}}
-"""Any file. OpenAPI 3.1 describes bytes by leaving out the schema, and some of the files are JSON."""
-
-"""The list of artifacts has each file's media type."""
+"""Any file. OpenAPI 3.1 describes bytes by leaving out the schema; the list of artifacts has media types."""
 
 NOT_MODIFIED: Responses = {304: documentation.NOT_MODIFIED}
 DOWNLOAD = (

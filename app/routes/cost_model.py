@@ -46,8 +46,8 @@ NONE_YET = (
 def show_cost_model(service: ServiceDep) -> LearnedCostModel:
     """Return what the model was trained on, and how well it ranks plans of functions that it had not seen.
 
-    A worker trains it in the background as searches measure plans, first when they have those of 8 functions,
-    then when an eighth of them is new.
+    A worker trains it in the background: first when searches have measured plans of 8 functions, then
+    whenever an eighth of the functions, and at least 4 of them, are new or measured again.
     """
     found = service.data.cost_model.get()
     if found is None:

@@ -149,9 +149,9 @@ def remove_device(service: ServiceDep, device_id: DevicePath) -> None:
 async def take_device_task(
     service: ServiceDep, request: Request, device_id: DevicePath, wait: Wait = 0.0
 ) -> DeviceTask | Response:
-    """Take a task, or the task that the device already has. Its lease is that of the device.
+    """Take a task, or return the task that the device already has. The device's lease applies to the task.
 
-    The request also says that the device is live.
+    The request also counts as a heartbeat of the device.
     """
     devices, deadline, seen_at = service.data.devices, monotonic() + wait, 0.0
     every_seconds = service.settings.device_lost_seconds / SIGHTS_PER_LEASE
@@ -214,7 +214,7 @@ def _not_held(device_id: str, task_id: str) -> str:
 
 
 class _Chunks:
-    """The chunks of a blob as a file to read."""
+    """A readable file over the chunks of a blob."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks

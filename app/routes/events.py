@@ -17,7 +17,7 @@ from bessemer.contract.job import Compilation, Event
 router = APIRouter(prefix="/v1/compilations", tags=["compilations"])
 
 ADMITTED_SECONDS = 1.0
-"""How long a stream goes on without looking at the caller's key, which apps remember for some seconds."""
+"""How long a stream runs between checks of the caller's key, which apps cache for some seconds."""
 MAX_SEQ = (1 << 31) - 1
 LastEventId = Annotated[
     int,

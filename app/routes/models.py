@@ -70,7 +70,7 @@ async def put_model(
     """Store a file whose SHA-256 is known; ask with `HEAD` first whether it is needed at all.
 
     Its state is `inspecting` until a worker has read its format and signature. A model that was rejected
-    for a reason that need not come again, such as a lost worker, is inspected once more.
+    for a transient reason, such as a lost worker, is inspected again.
     """
     return await _receive(service, request, response, digest, name)
 

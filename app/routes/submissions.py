@@ -190,7 +190,7 @@ def _submit_group(service: TenantService, group: JobId, request: Submission, key
 
 
 def _enqueue(service: TenantService, request: Submission, jobs: Sequence[Compilation]) -> None:
-    """Put those jobs of a request in the queue that wait; note that the uploads of all are used."""
+    """Enqueue the queued jobs of a request, and mark its uploads as used."""
     queued = [job for job in jobs if job.state is JobState.QUEUED]
     problems_found = _touch_uploads(service, request)
     for problem in problems_found if queued else ():
@@ -236,7 +236,7 @@ def _require_admissible(service: TenantService, request: Submission, jobs: int =
 
 
 def _identities(service: TenantService, request: CompilationRequest) -> frozenset[Digest]:
-    """The identities of the results that the live workers would make, if they may answer the request."""
+    """The identities of the results that live workers would produce; none if the request skips the cache."""
     if not request.cache:
         return frozenset()
     uploads = {digest: service.data.extensions.get(digest) for digest in request.uploads}

@@ -1,4 +1,4 @@
-/* Follows a compilation: one stream of events refreshes what changes, draws the search, and shows its own state. */
+/* Follows a compilation: its events refresh the page and draw the search. Shows the connection's state. */
 (() => {
   "use strict";
 
@@ -215,7 +215,7 @@
       };
     }
 
-    /* From zero; or logarithmic, if the slowest line would hide the differences of the others. */
+    /* From zero, or logarithmic if the slowest line would hide the differences between the others. */
     function latencies(values) {
       const known = values.filter((value) => value > 0).sort((one, other) => one - other);
       return known.length && known[known.length - 1] > 8 * known[0]

@@ -1,4 +1,5 @@
-// Windows on long texts and what to find in them, loops of a function across its forms, keys, and edges of the graph. Pages work without it.
+// Scrolls and searches long texts, marks a function's loops across its forms and the graph's edges, and handles keys.
+// Pages work without it.
 "use strict";
 (() => {
   const CHUNK = 200, LINE = 19, KEEP = 12, MOST_FOUND = 10000, MOST_TRIED = 8;
@@ -70,7 +71,7 @@
       }
       requestAnimationFrame(() => this.look());
     }
-    // The row of a line, from 1, in sight; null if the text does not have it.
+    // Scrolls to a line, from 1, and returns its row; null if the text does not have it.
     async show(line) {
       if (!(line > this.base && line <= this.total)) return null;
       while (this.waiting) await this.waiting;
@@ -81,7 +82,7 @@
       if (row) this.box.scrollTop = row.offsetTop - this.box.clientHeight / 3;
       return row;
     }
-    // The numbers of the lines that contain a text; null if they could not be received.
+    // The numbers of the lines that contain a text; null if the request failed.
     async find(sought) {
       const address = this.box.dataset.source.replace("/lines?", "/find?");
       const reply = await fetch(`${address}&start=${this.base}&q=${encodeURIComponent(sought)}`).catch(() => null);
@@ -234,7 +235,7 @@
     }
   });
 
-  // A click on a loop brings its first line in the other panes into sight.
+  // A click on a loop scrolls the other panes to its first line.
   let clicks = 0;
   document.addEventListener("click", async (event) => {
     const clicked = event.target.closest?.(".panes .l");
@@ -262,7 +263,7 @@
     });
   }
 
-  // A browser finds only the lines that it has: for the others, the first Ctrl-F leads to the pane's own field.
+  // A browser's own search finds only the loaded lines, so the first Ctrl-F focuses the pane's search field.
   document.addEventListener("keydown", (event) => {
     if (!(event.ctrlKey || event.metaKey) || event.key !== "f" || event.target.closest(".find")) return;
     const finder = finders.find((each) => each.scroller.box.matches(":focus-within, :hover")) || finders[0];

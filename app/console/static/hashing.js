@@ -1,5 +1,5 @@
-// A worker that computes the SHA-256 of a file and of its parts. Browsers hash no streams, and hash nothing at all
-// on pages without TLS, so this computes both itself.
+// A worker that computes the SHA-256 of a file and of its parts. Browsers cannot hash streams, and hash nothing at
+// all on pages without TLS, so this implements SHA-256.
 "use strict";
 
 const K = new Uint32Array(64);

@@ -1,2 +1,2 @@
-// Makes a reload show the list of keys instead of creating another key.
+// Makes a reload show the list of keys rather than create another key.
 history.replaceState(null, "", document.querySelector("main a[href]").href);

@@ -1,4 +1,4 @@
-// The page that submits a model: hashes and uploads a file in parts, and shows what the API refuses at its fields.
+// The page that submits a model: hashes a file, uploads it in parts, and shows the API's errors at their fields.
 // Without this script, the form sends the file itself.
 "use strict";
 
@@ -44,7 +44,7 @@
     throw new Error(problem ? problem.detail : `The service answered ${response.status}.`);
   }
 
-  // Repeats what failed for a lost connection or a busy service, while the upload is not paused.
+  // Retries a request that a lost connection or a busy service made fail, unless the upload is paused.
   async function persistently(upload, act) {
     for (let tries = 0; ; ) {
       await upload.going;
