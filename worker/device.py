@@ -57,7 +57,7 @@ MAX_COMMANDS_BYTES = 1 << 22
 TAIL_CHARACTERS = 1500
 MAX_CANDIDATES = 512
 FAILURE_CHARACTERS = 300
-"""Of each candidate, so that a result stays below the service's limit of 1 MiB."""
+"""The limit for each candidate, so that a result stays below the service's limit of 1 MiB."""
 MAX_MILLISECONDS = 1e9
 NOBODY = 65534
 EMULATORS = ("qemu-", "box64", "fex")
@@ -97,7 +97,7 @@ CAPABILITY_MAJOR, CAPABILITY_MINOR = 75, 76
 PROBE = "--probe-gpus"
 PROBE_SECONDS = 30.0
 CUDA_VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
-"""What programs, and the search for GPUs, have of the environment."""
+"""The environment variables that programs, and the search for GPUs, get."""
 
 log = logging.getLogger("device")
 
@@ -128,7 +128,7 @@ class BadBundleError(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """How the device is called and what its programs may use.
+    """The device's name, and what its programs may use.
 
     Attributes:
         launcher: the words before the path of a program, such as those of an emulator.
@@ -366,7 +366,7 @@ def _waits() -> Iterator[float]:
 
 
 def _do_next(service: Service, settings: Settings, path: str, folder: Path, lease_seconds: float) -> bool:
-    """Wait for a task and do it; whether there was one.
+    """Wait for a task and do it; return whether there was one.
 
     Raises:
         GoneError: the service does not know this device.
@@ -559,7 +559,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path, lease:
 
 
 def run_program(bundle: Path, task: Any, settings: Settings, lease: Lease) -> dict[str, Any]:
-    """Run the bundle's program on the reference inputs; what it found.
+    """Run the bundle's program on the reference inputs, and return what it found.
 
     Raises:
         UnfitError: this machine cannot run it.
@@ -711,7 +711,7 @@ def _commands(folder: Path) -> list[list[str]]:
 
 
 def _is_argument(word: Any) -> bool:
-    """Whether a program can take a word: text that has bytes, without the end of a string."""
+    """Whether a word is printable text, which any program can take as an argument."""
     return isinstance(word, str) and "\0" not in word and word.isprintable()
 
 
@@ -803,7 +803,7 @@ def _signal_name(number: int) -> str:
 
 
 def _read_report(path: Path) -> dict[str, Any] | None:
-    """What the program wrote; None if it did not get so far."""
+    """What the program wrote; None if it did not get that far."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode) or path.lstat().st_size > MAX_REPORT_BYTES:
             return None
@@ -820,7 +820,7 @@ def _tail(file: IO[bytes]) -> str:
 
 
 class Confinement:
-    """What a program gets, set after the fork: limits, another user, no network, and an end with the device.
+    """What a program gets after the fork: limits, another user, no network, and death with the device.
 
     It is not a sandbox: run devices in a container, or as a user that owns nothing.
     """

@@ -56,8 +56,8 @@ def in_one_file(entries: Sequence[tuple[str, Mapping[str, torch.Tensor]]]) -> li
         entries: the name of each entry point and its tensors by their names in the model.
 
     Returns:
-        For each entry point its tensors, in the same order, by their names in the file: those in the model,
-        or ``entry.name`` where an earlier entry point has another tensor of that name; ``entry`` is
+        For each entry point its tensors, in the same order, by their names in the file: the names in the
+        model, or ``entry.name`` where an earlier entry point has another tensor of that name; ``entry`` is
         repeated until no tensor has the name.
     """
     known: dict[str, torch.Tensor] = {}

@@ -5,7 +5,7 @@ follows a write that exceeds the cache, and events of the GPU time it::
 
     write to memory    │ event, launch, launch, event │ write to memory │ event, …
 
-An error of a kernel leaves the process without the GPU (``GpuError``), so another process goes on.
+After a kernel's error, the process can no longer use the GPU (``GpuError``), so another process goes on.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PATTERN_ELEMENTS = 1 << 20
 """Random numbers repeat after this many: drawing all of them would take longer than the runs."""
 
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e-2}
-"""Of a result, relative to its size and to the root of the mean square of its tensor."""
+"""The allowed error of an element, relative to its magnitude plus its tensor's root mean square."""
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ class GpuTimer:
     def _run_once(
         self, path: Path, arguments: tuple[TensorArgument, ...], outputs: Sequence[int]
     ) -> list[np.ndarray]:
-        """What a run on fresh contents of the arguments that it writes leaves in them."""
+        """Fill the arguments that a run writes with fresh contents, run once, and return them."""
         memory = self._arguments_for(arguments)
         arrays = {index: contents(arguments[index], index) for index in outputs}
         for index, array in arrays.items():
@@ -372,9 +372,9 @@ def difference(ours: np.ndarray, wanted: np.ndarray, dtype: str) -> str | None:
     """How results differ by more than rounding and the order of sums; None if they do not.
 
     Args:
-        ours: a candidate's.
-        wanted: the default schedule's for the same arguments.
-        dtype: the name of their type.
+        ours: a candidate's results.
+        wanted: the default schedule's results for the same arguments.
+        dtype: the name of their dtype.
     """
     import numpy as np
 

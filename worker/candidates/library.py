@@ -31,10 +31,10 @@ MAIN = "main"
 """The function that runs a model; if it has several entry points, the first."""
 
 ENTRY_PREFIX = "entry_"
-"""How the names of functions that run other entry points begin; the name of the entry point follows."""
+"""The prefix of functions that run other entry points; the entry point's name follows."""
 
 INPUT_CHECK = "check_input_"
-"""The names of functions that only check an input begin so."""
+"""The prefix of functions that only check an input."""
 
 PARAMETER = "bessemer_parameter"
 """The library's function that returns a parameter by its index."""

@@ -58,7 +58,7 @@ class Program:
             call: the entry point and its inputs.
             report: the file that the program writes.
             runs: the most runs after the first.
-            seconds: after which no further run starts.
+            seconds: the time after which no further run starts.
 
         Raises:
             ProgramFailedError: the program failed; the message is its own.

@@ -102,8 +102,8 @@ class MeasureCandidate:
     """A library whose function ``main`` to time.
 
     Attributes:
-        library: its path; on a GPU that of a ``candidate.json``.
-        arguments: of the function.
+        library: the library's path; on a GPU, the path of a ``candidate.json``.
+        arguments: the function's arguments.
         reference: on a GPU, the candidate whose results it must have; None if they are not checked.
         rival_seconds: the best time of its function so far: one that is clearly slower is timed less; None if
             there is none.

@@ -317,7 +317,7 @@ _KERNEL_NAMES = {
 
 
 def device_features(target: CompileTarget) -> tuple[str, ...]:
-    """What a device must have to run a target's code: in the kernel's names, and of a GPU a ``code_feature``.
+    """The features that a device needs to run a target's code: the kernel's names, and ``code_feature``.
 
     A device without a feature that is not known here finds out when it meets the instruction.
     """

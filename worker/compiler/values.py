@@ -171,7 +171,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Turn:
-    """A call of one entry point after calls of others, from whom the state before it comes."""
+    """A call of one entry point, which starts from the state that the calls of others before it left."""
 
     entry: str
     sample: Sample
@@ -472,12 +472,12 @@ class Verified:
 
     @property
     def all_comparisons(self) -> tuple[tuple[OutputComparison, ...], ...]:
-        """Those of each entry point."""
+        """The comparisons of each entry point."""
         return (self.comparisons, *self.other_comparisons)
 
     @property
     def tolerances(self) -> tuple[tuple[OutputTolerance, ...], ...]:
-        """Those of each entry point; of several runs of an output, the first."""
+        """The tolerances of each entry point; those of a model's first run come first."""
         return self.not_run or tuple(map(_tolerances, self.all_comparisons))
 
 

@@ -93,7 +93,7 @@ def report_files(bundle: Path, sender: Sender, digests: Mapping[str, str] = {}) 
     Args:
         bundle: the folder.
         sender: takes the messages.
-        digests: those that are known.
+        digests: the digests that are already known, by path.
     """
     paths = sorted(path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if path.is_file())
     try:

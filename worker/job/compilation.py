@@ -53,11 +53,11 @@ from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR
 from worker.snapshots.recorder import IrRecorder
 
 KEPT = (IR_INDEX, IR_TEXTS, CODE_INDEX, CODE_TEXTS, LLVM_IR, ASSEMBLY, GRAPH, GRAPH_PICTURE)
-"""Kept beside the bundle, if the request asks to inspect them."""
+"""Files that are kept beside the bundle, if the request asks to inspect them."""
 
 
 def refuse_early(_made: EarlyBundleMade) -> EarlyBundleTaken:
-    """The answer outside a service, which nothing publishes for."""
+    """The answer outside a service, where nothing publishes bundles."""
     return EarlyBundleTaken(refusal="nothing publishes bundles here")
 
 

@@ -1,4 +1,4 @@
-"""What the compiler is, as one digest: its code and all installed packages."""
+"""One digest that identifies the compiler: its code and all installed packages."""
 
 from __future__ import annotations
 

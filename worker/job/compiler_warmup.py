@@ -72,7 +72,7 @@ def nearest_preset(mcpu: str, present: frozenset[str], needed: Mapping[str, froz
     Args:
         mcpu: LLVM's name of the processor.
         present: its instruction sets.
-        needed: those of each processor of its architecture.
+        needed: the instruction sets of each processor of its architecture.
     """
     by_processor = {one.mcpu: one.name for one in PRESETS if one.mcpu is not None and not one.gpus}
     runnable = [name for name in by_processor if name in needed and needed[name] <= present]

@@ -75,7 +75,7 @@ def _load_unless_for_cuda(
 
 
 def _keep_progress_bars_without_a_thread() -> None:
-    """torch.fx shows progress by tqdm where that is installed, whose monitor is a thread that forks lack."""
+    """Stop the monitor thread of tqdm, by which torch.fx shows progress: forks would lack the thread."""
     if importlib.util.find_spec("tqdm") is not None:
         importlib.import_module("tqdm").tqdm.monitor_interval = 0
 

@@ -31,7 +31,7 @@ def probed_gpus(command: Sequence[str], seconds: float) -> tuple[Gpu, ...]:
 
     Args:
         command: prints them as JSON.
-        seconds: how long it may take. What a broken driver holds in the kernel is not waited for.
+        seconds: how long it may take. A process that a broken driver blocks in the kernel is abandoned.
     """
     try:
         process = subprocess.Popen(

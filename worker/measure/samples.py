@@ -50,7 +50,7 @@ def take_sample(side: Side, rival: Sample = ()) -> Sample:
 
 
 def _timed(side: Side, run_seconds: float, runs: int) -> list[float]:
-    """Time runs until there are enough, with the ``runs`` that there are."""
+    """Time runs until there are enough, together with the ``runs`` already timed."""
     chunk = min(max(int(_CHUNK_SECONDS / run_seconds), 1), _MAX_CHUNK_RUNS)
     seconds: list[float] = []
     began = time.perf_counter() - runs * run_seconds

@@ -115,7 +115,7 @@ class TurnEnded(Document):
 class CandidatesBuilt(Document):
     """The job waits for devices to time candidates, whose archive is in its ``output`` folder.
 
-    Those whose times decide ``together`` which is faster need one device; others share out.
+    If ``together``, one device times all, so that their times can be compared; else devices share them.
     """
 
     kind: Literal["candidates-built"] = "candidates-built"
@@ -142,7 +142,7 @@ MAX_FUNCTIONS = 4096
 MAX_SIZED_FUNCTIONS = 256
 MAX_TRIALS_AT_ONCE = 64
 MAX_REPORTED_FUNCTIONS = 256
-"""Of how many functions a job may report what it measured of their plans."""
+"""The number of functions for whose plans a job may report measurements."""
 
 
 class RecordsRequested(Document):

@@ -152,7 +152,7 @@ def copy_file(folder: Path, name: str, target: Path, max_bytes: int) -> None:
 def lent_file(folder: Path, name: str, target: Path, gid: int, max_bytes: int) -> Iterator[None]:
     """While the context lasts, move a file of an ended job's ``output`` folder to ``target``.
 
-    The supervisor's user owns it there, so members of ``gid`` can read it, and nothing else.
+    The supervisor's user owns it there, so members of ``gid`` can only read it.
 
     Raises:
         MisbehavedError: the file is missing, not a regular file or too large.

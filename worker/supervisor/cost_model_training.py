@@ -82,7 +82,7 @@ class CostModelTrainer:
 
     async def _train_in_turn(self, tenant: Tenant) -> None:
         async with held_turn(self._limits) as is_held:
-            # another worker may have trained the model meanwhile
+            # another worker may have trained the model in the meantime
             if is_held and tenant in [progress.tenant for progress in await self._due()]:
                 await self._train(tenant)
 

@@ -73,7 +73,7 @@ class Ended:
 
 
 class LeaseWatch:
-    """Tells when a device is lost: its lease has not been renewed for as long as it lasts, by this clock."""
+    """Tells when a device is lost: its lease was not renewed within the lease's length, by this clock."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds

@@ -41,7 +41,7 @@ from worker.measure.machine import processor
 from worker.protocol.order import ExtensionFile, Ready
 
 MTIME_SECONDS = 315_532_800
-"""As that of the child's files."""
+"""The same modification time as that of the child's files."""
 
 
 @dataclass(frozen=True)

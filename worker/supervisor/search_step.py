@@ -93,7 +93,7 @@ class SearchOnDevices:
         return self._timed(built, shares, ended)
 
     def _say_waiting(self, text: str) -> None:
-        """Record what one of several devices is waited for; blocks."""
+        """Record that the search waits for one of several devices; blocks."""
         if text.startswith(WAITING):
             self.record.waits(text)
 
@@ -149,7 +149,7 @@ class Share:
 
 
 def devices_of(live: Sequence[Device], last: Device | None, together: bool) -> tuple[str | None, ...]:
-    """The devices that time a batch: at first those of the kind that most of them have.
+    """The devices that time a batch: the idle ones of the most common kind, else a busy one of it.
 
     Args:
         live: the devices that may; of the search's kind, if it has timed a batch.
@@ -157,7 +157,7 @@ def devices_of(live: Sequence[Device], last: Device | None, together: bool) -> t
         together: whether one device must time all candidates; it is the last one if that is live.
 
     Returns:
-        Their names; None for a device that may come.
+        Their names; None for any device that may appear.
     """
     kinds = Counter(device.kind for device in live)
     if not kinds:

@@ -68,7 +68,7 @@ class Supervisor:
 
         Raises:
             StoreUnavailableError: the store was unavailable for too long; the queue starts the task again.
-            PostponedError: this worker's disk is full, or its zygote does not start; the same follows.
+            PostponedError: this worker's disk is full, or its zygote does not start; the queue does the same.
         """
         with (
             self._metrics.task(task.kind),

@@ -43,7 +43,7 @@ def traced_job(
     attributes: dict[str, str | int],
     name: str = "job",
 ) -> Iterator[JobTrace]:
-    """A span for one attempt at a job or an invocation; before the first, one for the wait in the queue.
+    """A span for one attempt at a job or an invocation; before the first, also one for the wait in the queue.
 
     Args:
         tracer: where spans go.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TRIES = 8
 RELATIVE_CHANGES = (2.0**-22, 2.0**-20)
-"""Two and eight units in the last place of float32, by turns."""
+"""Two and eight units in the last place of float32, alternating."""
 
 
 def neighbors(captured: Captured, sample: Sample) -> Iterator[Sample]:

@@ -1,4 +1,4 @@
-"""Checks the tensors that a library gets once, instead of in every kernel that reads them.
+"""Checks the tensors passed to a library once, instead of in every kernel that reads them.
 
 TVM emits, for every kernel::
 
@@ -35,9 +35,9 @@ _VIEWS = frozenset({"relax.reshape", "relax.memory.view"})
 
 
 def check_inputs_once(module: tvm.IRModule) -> tvm.IRModule:
-    """Check the tensors that ``main`` gets at its start, and mark the TensorIR functions that need no checks.
+    """Check the arguments of ``main`` at its start, and mark the TensorIR functions that need no checks.
 
-    These are the functions whose every call passes only tensors that are checked or the library's own.
+    A function needs none if all its calls pass only checked tensors or the library's own.
 
     Args:
         module: legalized and fused, before memory is planned.
@@ -75,7 +75,7 @@ def _names(module: tvm.IRModule) -> set[str]:
 
 
 def _with_checks(module: tvm.IRModule) -> tvm.IRModule:
-    """The module whose ``main`` first checks its tensors, by one function for all of a type."""
+    """The module whose ``main`` first checks its tensors, with one function for each type of tensor."""
     main = module[_MAIN]
     builder = relax.BlockBuilder(module)
     checks: dict[str, tvm.ir.GlobalVar] = {}

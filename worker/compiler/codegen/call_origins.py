@@ -77,7 +77,7 @@ class Origins:
     operators: tuple[CodeOperator, ...]
 
     def places(self) -> dict[str, tuple[SourcePlace, ...]]:
-        """Up to a hundred distinct places of each function, by its name as calls have it."""
+        """Up to a hundred distinct places of each function, by the name in its calls."""
         found: dict[str, dict[SourcePlace, None]] = {}
         for call in self.calls:
             places = (self.operators[number].place for number in call.operators)
@@ -179,7 +179,7 @@ def _calls(module: tvm.IRModule) -> list[_Call]:
 
 
 def _passed_on(value: relax.Expr) -> Iterator[relax.Expr]:
-    """What a value without a call of its own is made of, such as a view."""
+    """The operands of a value that no kernel computes, such as a view."""
     if isinstance(value, relax.TupleGetItem):
         yield value.tuple_value
     elif isinstance(value, relax.Call):
@@ -223,7 +223,7 @@ def _between(passed: set[Node], ends: Sequence[Node]) -> set[Node]:
 
 
 def _grown(function: str, read: Sequence[Node], claimed: set[Node]) -> list[Node]:
-    """The nodes that follow what a call reads, as far as the words of the function's name go.
+    """The nodes downstream of what a call reads, matched to the words of the function's name.
 
     Fusion names a function after its operators in order. A word without an operator, such as the addition of
     a bias, is skipped.
@@ -288,7 +288,7 @@ def _like(
     read: Sequence[Node | None],
     claimed: set[Node],
 ) -> list[Node]:
-    """The nodes that do with what a call reads what a template does with what its call reads."""
+    """The nodes that apply a template's operators to what this call reads; empty if one is missing."""
     pairs = zip(template_read, read, strict=False)
     same = {old: new for old, new in pairs if old is not None and new is not None}
     found: list[Node] = []

@@ -118,7 +118,7 @@ class Objects:
         """Compile functions, each within its share in seconds of processor time, the largest first.
 
         Returns:
-            The names of late functions. The functions of a late group are only missing.
+            The names of late functions. Functions of a late group are left uncompiled instead.
 
         Raises:
             JobError: ``build-failed``: a function cannot be compiled.
@@ -175,7 +175,7 @@ class Objects:
         return report
 
     def _not_compiled(self, names: tuple[str, ...], path: Path, outcome: CompileOutcome) -> tuple[str, ...]:
-        """The late function's name. A group has none: its functions are compiled again one by one."""
+        """The name of a late function; none for a group, whose functions are compiled again one by one."""
         _remove(path)
         if len(names) > 1:
             self._alone.update(names)

@@ -1,12 +1,12 @@
-"""Estimates the cycles of a run from its calls, for processors that no machine here has.
+"""Estimates the cycles of a run from its calls, for processors that are not available to measure it.
 
-For each call, the larger of two times counts, shared by all threads::
+Each call takes the larger of two times, divided evenly among all threads::
 
     arithmetic    the multiply-adds of its products, in full vectors, on all ports
     memory        the bytes of its tensors, each once, as full vectors from the first-level cache
 
-It is the roofline of Williams, Waterman and Patterson 2009 with the first-level cache as its memory. Cache
-misses, conversions, functions such as ``exp`` and the start of each call come on top.
+This is the roofline model of Williams, Waterman and Patterson (2009) with the first-level cache as memory. It
+leaves out cache misses, conversions, functions such as ``exp`` and the start of each call.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ from worker.errors import failure_of
 def restrict_shape_functions(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
     """Mark functions of one buffer as free of aliases.
 
-    Functions that compute dynamic sizes lack the attribute. One of them makes LLVM keep the sums of all other
-    functions of the module in memory, which makes these nearly three times slower (TVM 0.27).
+    Functions that compute dynamic sizes lack the attribute. One such function makes LLVM keep the sums of all
+    other functions of the module in memory, which makes them nearly three times slower (TVM 0.27).
     """
     restricted = module.clone()
     for variable, function in module.functions_items():
@@ -101,7 +101,7 @@ class Linked:
         plain: the same functions without schedules.
         splits: the functions that were split because they took too long to compile.
         plan: the calls of the first entry point; None if C cannot call the library.
-        no_c_interface: why it cannot.
+        no_c_interface: why C cannot call it.
         objects: what the library is linked from, without the virtual machine's instructions.
     """
 

@@ -54,7 +54,7 @@ def _read(block: s_tir.SBlock) -> Product | None:
 
 
 def _gap(block: s_tir.SBlock) -> int:
-    """A place uses one of this many taps: the strides of a transposed convolution, else 1."""
+    """An output uses one in this many taps: the product of a transposed convolution's strides, else 1."""
     return prod(map(int, block.annotations[STRIDES])) if OUTPUT in block.annotations else 1
 
 

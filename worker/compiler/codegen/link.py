@@ -1,4 +1,4 @@
-"""Links objects with zig's ``ld.lld``, which needs no compiler on the machine and knows all triples.
+"""Links objects with zig's ``ld.lld``, which supports all triples and needs no compiler on the machine.
 
 Emits one shared library that finds its dependencies in the folder ``lib`` beside it.
 """

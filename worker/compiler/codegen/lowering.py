@@ -1,4 +1,4 @@
-"""Lowers TensorIR functions to what LLVM compiles: TVM's passes, with those of ours between them.
+"""Lowers TensorIR functions to what LLVM compiles: TVM's passes, with ours between them.
 
 ::
 

@@ -1,4 +1,4 @@
-"""A library of a module as TVM itself lowers it, without rewrites, fusion and schedules of ours."""
+"""Builds a library as TVM itself lowers the module, without our rewrites, fusion and schedules."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Refuses to run code for SVE's vectors of a known length where they are shorter.
+"""Stops code for SVE vectors of a known length on processors whose vectors are shorter.
 
-LLVM puts fixed vectors into SVE's registers and masks what is longer. Shorter registers would hold a part of
-each vector, and results would be wrong. So every function begins with::
+LLVM puts fixed-length vectors into SVE registers and masks the excess. Shorter registers would hold only part
+of each vector, and results would be wrong. So every function begins with::
 
     assert vscale * 128 >= bits
 """

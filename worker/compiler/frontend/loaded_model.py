@@ -62,9 +62,9 @@ class LoadedModel:
         examples: the file's sample inputs, if any.
         parameters: the number of elements in all parameters and buffers.
         returns: the structure of the result, if ``eager`` returns only its leaves.
-        call: the structure of the arguments, and that of the result if the file has it.
-        method: the method that ``eager`` runs: of a script module, or a program of a `.pt2`.
-        other_methods: the others, which this does not run.
+        call: the structure of the arguments, and of the result if the file has it.
+        method: the method that ``eager`` runs: one of a script module, or a program of a `.pt2`.
+        other_methods: the file's other methods, which ``eager`` does not run.
         constants: the arguments that are not tensors.
     """
 

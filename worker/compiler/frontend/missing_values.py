@@ -21,7 +21,7 @@ _SHORT_LIST = re.compile(r"list index out of range|Expected \d+ elements in a li
 
 
 def with_missing_values(raised: JobError, error: Exception, call: CallStructure) -> JobError:
-    """What a model raised; if it looked for a value that the request may name, with the option that does.
+    """The model's error; if the model looked for a value that a request may name, with the option to name it.
 
     Args:
         raised: the error for the user.

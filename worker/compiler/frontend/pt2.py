@@ -240,7 +240,7 @@ def _read_programs(file: BinaryIO) -> Programs:
 
 
 class _ArchiveReader(PT2ArchiveReader):
-    """Keeps sample inputs of classes that torch cannot load from torch."""
+    """Hides sample inputs from torch if it cannot load their classes, and keeps them as ``samples``."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)

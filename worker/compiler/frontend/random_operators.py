@@ -116,7 +116,7 @@ def _randint_like_from(like: Tensor, low: int, high: int, *, dtype: DType = None
 
 
 def _random(like: Tensor, **_: Any) -> Tensor:
-    """Integers up to the largest, or up to the largest that a float represents with all before it."""
+    """Integers below the largest, or up to the largest below which the float represents all integers."""
     count = 2 ** _DIGITS[like.dtype] + 1 if like.is_floating_point() else torch.iinfo(like.dtype).max
     return _integers(like.shape, 0, count, like.dtype)
 

@@ -75,7 +75,8 @@ def random_inputs(specs: tuple[TensorSpec, ...], limits: Limits, seed: int) -> t
 
     Args:
         specs: the inputs.
-        limits: of integer inputs; the default is ``UNKNOWN_LIMIT``. Floats with a limit are uniform from 0.
+        limits: limits of integer inputs; the default is ``UNKNOWN_LIMIT``. Floats with a limit are uniform
+            from 0.
         seed: seed of the one generator that draws all inputs, in order.
     """
     generator = torch.Generator().manual_seed(seed)

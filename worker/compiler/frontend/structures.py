@@ -145,7 +145,7 @@ def build(structure: Structure, tensors: Mapping[str, object]) -> object:
 
 
 class Wrapper(torch.nn.Module):
-    """Calls a module, ``module``, in another way."""
+    """Wraps a module, ``module``, to call it in another way."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ OBJECTS = Path(__file__).parent / "objects"
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor operand: sizes (None if open) and dtype."""
+    """A tensor operand: sizes (None if dynamic) and dtype."""
 
     shape: tuple[int | None, ...]
     dtype: str

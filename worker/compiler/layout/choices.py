@@ -1,4 +1,4 @@
-"""What the processor's model chooses in the layout phase, and a search may choose otherwise."""
+"""The choices of the layout phase, which the processor's model makes unless a search wants others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LayoutChoices:
         sides: by layer, the side of a tile. A layer whose weights make that too inexact stays as it is.
         block_bits: the width of a block of channels; None for the processor's vectors.
         activates: whether convolutions may activate a join that they read, a row at a time.
-        chains: whether a function may compute a convolution and the windows behind it, or two products.
+        chains: whether a function may compute a convolution and the windows after it, or two products.
     """
 
     sides: Mapping[Layer, int] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class LayoutChoices:
         return bool(self.sides) or self.block_bits is not None or not (self.activates and self.chains)
 
     def __or__(self, other: LayoutChoices) -> LayoutChoices:
-        """What either wants; where they differ, what the other does."""
+        """What either wants; where they differ, what the other wants."""
         return LayoutChoices(
             {**self.sides, **other.sides},
             self.block_bits if other.block_bits is None else other.block_bits,

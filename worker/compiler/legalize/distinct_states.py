@@ -54,7 +54,7 @@ def _shared(main: relax.Function) -> Iterator[int]:
 
 
 def _memory(result: relax.Expr, graph: Graph) -> Any:
-    """The variable whose memory a result is: that before views."""
+    """The variable whose memory a result has: the one before any views."""
     value: Any = graph.values.get(result) if isinstance(result, relax.Var) else None
     while isinstance(value, relax.Var) or operator_of(value) == _VIEW:
         result = value if isinstance(value, relax.Var) else value.args[0]

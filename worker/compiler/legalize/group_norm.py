@@ -26,7 +26,7 @@ _WIDE = {"float16": "float32", "bfloat16": "float32"}
 
 
 def _normalize_groups(bb: relax.BlockBuilder, call: relax.Call, groups: int) -> relax.Expr | None:
-    """A norm over groups of channels and the axes behind them, as ``[N * groups, C / groups, rest]``."""
+    """A norm over groups of channels and the axes after them, as ``[N * groups, C / groups, rest]``."""
     data, gamma, beta = call.args
     shape, axis = shape_of(data), int(call.attrs.channel_axis)
     if shape is None or axis % len(shape) != 1 or not _reduces_what_follows(shape, call.attrs.axes):
@@ -44,7 +44,7 @@ def _normalize_groups(bb: relax.BlockBuilder, call: relax.Call, groups: int) -> 
 
 
 def _reduces_what_follows(shape: Shape, axes: Any) -> bool:
-    """Whether axes are those behind the channels; axes of size 1 do not matter."""
+    """Whether axes are those after the channels; axes of size 1 do not matter."""
     reduced = {int(axis) % len(shape) for axis in axes}
     return {axis for axis in reduced if not is_one(shape[axis])} == {
         axis for axis in range(2, len(shape)) if not is_one(shape[axis])

@@ -145,7 +145,7 @@ def _chunk(asked: Scatter, threads: int, lanes: int) -> int:
 
 
 def _shapes(asked: Scatter) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Of the tensor, and of indices and values."""
+    """The shapes of the tensor, and of indices and values."""
     before, after = asked.before, asked.after
     return (before, asked.along, after), (before, asked.written, after)
 

@@ -1,4 +1,4 @@
-"""Sorts of rows and the largest elements of rows, shared out over threads.
+"""Sorts of rows and the largest elements of rows, divided among threads.
 
     argsort(x, axis)  →  x moved and reshaped to [rows, width]; argsort; moved back
     topk(x, k, axis)  →  the same; for floats the elements are gathered by their places

@@ -37,7 +37,7 @@ _PACKAGES = {
 _ONNX = "model.onnx"
 EAGER = Baseline.TORCH_EAGER
 Runtime = Peer | Baseline
-"""What runs the model besides the library; of the baselines only torch eager."""
+"""What runs the model besides the library; among the baselines, only torch eager."""
 
 
 class PeerError(Exception):

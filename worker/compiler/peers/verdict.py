@@ -24,8 +24,8 @@ def judge(peers: Iterable[BaselineResult], absent: Sequence[PeerAbsence]) -> Pee
     """Sort the runtimes that were measured by whether the library beats them.
 
     Args:
-        peers: those that ran; an unsteady comparison decides nothing.
-        absent: those that did not.
+        peers: the runtimes that ran; an unsteady comparison decides nothing.
+        absent: the runtimes that did not run.
     """
     known = list(peers)
     steady = [peer for peer in known if not peer.doubt]
@@ -64,7 +64,7 @@ def find_gaps(
 
 
 def could_save_ms(gaps: Iterable[FunctionGap]) -> float:
-    """What a run would take less if every function reached ``REACHED_SHARE`` of its ceiling."""
+    """How much faster a run would be if every function reached ``REACHED_SHARE`` of its ceiling."""
     return sum(gap.could_save_ms for gap in gaps)
 
 

@@ -296,7 +296,7 @@ def _with_all_threads(peer: Peer, runner: ModelProcess, captured: Captured) -> B
 
 
 def _original(name: Baseline, captured: Captured) -> tuple[str, Callable[[], Executor]]:
-    """What a baseline is called, and how to load it in its process."""
+    """A baseline's name, and how to load it in its process."""
     path, selection = captured.upload.path, replace(captured.upload.selection, method=captured.method)
     if name is Baseline.REFERENCE:
         assert isinstance(captured.program, RelaxProgram) and captured.program.function is not None

@@ -348,11 +348,11 @@ def _first_run(
 ) -> tuple[Tensors, Limits, tuple[Tensors, tuple[str, ...], Structure]]:
     """Inputs that the model takes, limits of their numbers, and what it returns.
 
-    Offsets, for one, have to begin with 0, floats may be numbers of categories, or shares, and lengths of
-    sequences begin at 1.
+    For example, offsets have to begin with 0, floats may be category numbers or shares, and sequences have
+    lengths of at least 1.
 
     Raises:
-        JobError: of the first inputs, if the model raises for all.
+        JobError: the error for the first inputs, if the model raises for all.
     """
     zeros: Limits = {spec.name: 1 for spec in specs if spec.dtype.is_integer}
     shares: Limits = {spec.name: 1 for spec in specs if spec.dtype.is_float}

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     Arrays = tuple[np.ndarray[Any, Any], ...]
 
 _IN_BUNDLES = ("vm.builtin.", "tvm.contrib.sort.", "tvm.contrib.random.")
-"""The functions of a bundle's runtime begin so."""
+"""The prefixes of functions of a bundle's runtime."""
 
 _log = logging.getLogger(__name__)
 

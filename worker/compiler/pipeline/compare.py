@@ -107,7 +107,7 @@ def compare_with(
 
     Args:
         baselines: the runtimes that were timed in alternation with the library.
-        absent: those that were not.
+        absent: the runtimes that were not timed.
         functions: the library's profile, with the operations of its products.
         module: the module before its functions were scheduled.
         ceiling: what the machine reaches, if known.

@@ -58,12 +58,12 @@ GPU_LAYOUT = (early_slices, channels_last, weights_along_depth)
 REWRITE, KERNELS = "rewrite", "kernels"
 """Phases whose passes depend on the request."""
 LAYOUT = "layout"
-"""The phase that a search may repeat, with those behind it."""
+"""The phase that a search may repeat, with the phases after it."""
 
 _FUSE_OPS = transform.FuseOps()
 
 _WINOGRAD_SHARE = 0.1
-"""Of the relative tolerance: the error that Winograd's algorithm may add to one convolution."""
+"""The share of the relative tolerance that Winograd's algorithm may use up in one convolution."""
 
 
 class Phase(NamedTuple):
@@ -216,7 +216,7 @@ def default_phases(machine: Machine) -> tuple[Phase, ...]:
 
 
 def _winograd_error(optimize: OptimizeOptions, verify: VerifyOptions) -> float:
-    """The share of the tolerance that a convolution by Winograd's algorithm may use; 0 if none may be."""
+    """The relative error that a convolution by Winograd's algorithm may have; 0 if none may use it."""
     if optimize.convolutions is Convolutions.DIRECT:
         return 0.0
     return _WINOGRAD_SHARE * verify.tolerance(DType.FLOAT32).relative
@@ -240,7 +240,7 @@ def optimize(translated: Translated, context: StageContext) -> Optimized:
     Raises:
         JobError: ``rewrite-unknown``; ``kernel-unknown`` for a workload that the model lacks;
             ``optimize-failed`` with the phase and the pass, or ``dynamic-shapes-unsupported`` where sizes are
-            open.
+            dynamic.
     """
     widths = PanelWidths() if translated.others else None
     first, *others = (_named(entry, context, widths) for entry in (translated, *translated.others))

@@ -229,7 +229,7 @@ def _by_records(
 
 
 def _ranked_by_model(module: tvm.IRModule, session: TuningSession) -> tuple[tvm.IRModule, TuneResult]:
-    """Follow the plan that a model prefers for each function, as nothing can measure another one."""
+    """Follow the plan that a model prefers for each function, where nothing can measure plans."""
     chosen, rankers = preferred_plans(module, session.target, session.learned)
     scheduled = schedule_rest(chosen, session.target)
     ended_by = SearchEnd.NO_GPU if gpu_in(session.target) is not None else SearchEnd.NO_DEVICE
@@ -556,7 +556,7 @@ def _may_lay_out(optimized: Optimized, session: TuningSession) -> bool:
 
 
 def _layout_seconds(optimized: Optimized) -> float:
-    """What the layout phase and those behind it took."""
+    """The time that the layout phase and the phases after it took."""
     names = [each.phase for each in optimized.passes]
     first = names.index(LAYOUT) if LAYOUT in names else 0
     return sum(each.seconds for each in optimized.passes[first:])

@@ -15,7 +15,7 @@ from worker.compiler.layout.constants import array_of
 
 LARGE_BYTES = 1 << 16
 _START_BYTES = 4096
-"""Tensors that differ mostly differ within their first bytes."""
+"""Most tensors that differ do so within their first bytes."""
 
 _Key = tuple[str, tuple[int, ...], bytes]
 

@@ -129,4 +129,4 @@ EVALUATORS: Mapping[str, Evaluator] = {
     "logical_or": lambda _attrs, x, y: np.logical_or(x, y),
     "logical_not": lambda _attrs, x: np.logical_not(x),
 }
-"""By operator: operators that parameters, masks and indices often pass through. Rounded as TVM rounds."""
+"""Evaluators of operators that parameters, masks and indices often pass through. They round as TVM does."""

@@ -1,4 +1,4 @@
-"""Let a function run right behind the one that alone feeds it::
+"""Joins a function with the one whose result only it reads::
 
     a = call_tir(conv2d, (x, W)); b = call_tir(max_pool, (a,))    →    b = call_tir(conv2d_max_pool, (x, W))
     a = call_tir(linear, (x, V)); b = call_tir(linear, (a, W))    →    b = call_tir(linear_linear, (x, V, W))
@@ -166,7 +166,7 @@ def _schedule_of(function: tirx.PrimFunc) -> s_tir.Schedule:
 
 
 def _are_windows(schedule: s_tir.Schedule, machine: Machine) -> bool:
-    """Whether windows run behind their convolution without much repeated work."""
+    """Whether windows can run together with their convolution without much repeated work."""
     chain = find_chain(schedule)
     return chain is not None and bool(chain_plans(chain, machine))
 

@@ -1,4 +1,4 @@
-"""An average pool behind a convolution of one tap, as between the blocks of a DenseNet.
+"""An average pool after a convolution of one tap, as between the blocks of a DenseNet.
 
     avg_pool(conv2d(x, w) + b)                                      →   conv2d(avg_pool(x), w) + b
 

@@ -27,64 +27,64 @@ WINOGRAD = "winograd"
 GROUPED = "grouped_convolution"
 
 GROUP_BLOCKS = "bessemer.group_blocks"
-"""Of a convolution: the number of output blocks that read the same inputs."""
+"""On a convolution: the number of output blocks that read the same inputs."""
 DIMENSIONS = "bessemer.dimensions"
-"""Of windows: the number of the image's dimensions, columns included."""
+"""On windows: the number of the image's dimensions, columns included."""
 STRIDES, DILATION, PADDING, OUTPUT = (
     f"bessemer.{name}" for name in ("strides", "dilation", "padding", "output")
 )
-"""Of a transposed convolution: one number per dimension of the image."""
+"""On a transposed convolution: one number per dimension of the image."""
 ACTIVATED = "bessemer.activated"
 """Marks the block that scales and activates a convolution's image, which is computed a row at a time."""
 BUNDLE = "bessemer.bundle"
-"""Of a grouped convolution: the groups of a bundle, the inputs and the outputs of a group."""
+"""On a grouped convolution: the groups of a bundle, the inputs and the outputs of a group."""
 STEPS = "bessemer.steps"
-"""Of a grouped convolution, which also has the ``DILATION`` and the ``PADDING`` before: its strides."""
+"""On a grouped convolution, which also has the ``DILATION`` and the ``PADDING`` before: its strides."""
 PARTITION = "pragma_loop_partition_hint"
-"""Of a loop whose last iteration is shorter: compile that one separately; the name is TVM's."""
+"""On a loop whose last iteration is shorter: compile that one separately; the name is TVM's."""
 SIDE = "bessemer.side"
-"""Of Winograd's convolution, which also has the ``PADDING`` before an image: outputs of a tile's side."""
+"""On Winograd's convolution, which also has the ``PADDING`` before an image: outputs of a tile's side."""
 
 LAYER = "bessemer.layer"
-"""Of a convolution among whose algorithms a search may choose: its sizes."""
+"""On a convolution among whose algorithms a search may choose: its sizes."""
 
 LAID_OUT = "bessemer.layout."
-"""Of a root block, in a tuning record: the prefix of what the layout phase should choose. ``SIDE_WANTED`` is
-that of a tile of the function's layer; the others are about the whole model."""
+"""On a root block in a tuning record: the prefix of choices for the layout phase. ``SIDE_WANTED`` is the side
+of a tile of the function's layer; the others concern the whole model."""
 SIDE_WANTED, BLOCK_BITS, ACTIVATES, CHAINED = (
     f"{LAID_OUT}{name}" for name in ("side", "block_bits", "activates", "chains")
 )
 LAID_OUT_MODEL = f"{LAID_OUT}model"
-"""Of a root block that wants something of the whole model: which model that is about."""
+"""On a root block with choices for the whole model: which model that is."""
 
 PACKED = "bessemer.packed"
-"""Of a product with a packed right operand: the columns of a panel."""
+"""On a product with a packed right operand: the columns of a panel."""
 PACKED_GROUP = "bessemer.packed_group"
-"""Of such a product: the adjacent steps of the depth of one column, if they are more than one."""
+"""On such a product: the adjacent steps of the depth of one column, if there are several."""
 
 ATTENTION = "bessemer.attention"
-"""Of the result of attention: the positions of its dimensions in ``[..., query, feature]``."""
+"""On the result of attention: the positions of its dimensions in ``[..., query, feature]``."""
 CAUSAL = "bessemer.causal"
-"""Of causal attention: query ``i`` sees only the keys up to ``i`` plus this number."""
+"""On causal attention: query ``i`` sees only the keys up to ``i`` plus this number."""
 SAFE = "bessemer.safe"
-"""Of attention: whether the result of a query that sees no key is zero instead of NaN."""
+"""On attention: whether the result of a query that sees no key is zero instead of NaN."""
 
 SCATTER = "bessemer.scatter"
-"""Of a function that writes values to a copy of a tensor: how a value joins the old one."""
+"""On a function that writes values to a copy of a tensor: how a value joins the old one."""
 STATE = "bessemer.state"
-"""Of ``main``: the index of the first argument that is state, that of the first such result, their number."""
+"""On ``main``: the indices of the first state among arguments and among results, and the number of states."""
 
 SHARES = "bessemer.shares"
-"""Of a function that only copies: how its last argument, the result, may share memory with the others."""
+"""On a function that only copies: how its last argument, the result, may share memory with the others."""
 JOIN = "join"
 """The other arguments are parts of the result, one after another."""
 CUT = "cut"
 """The result is a part of the only other argument, from ``FIRST_BYTE`` on."""
 FIRST_BYTE = "bessemer.first_byte"
-"""Of a cut: the offset of the result."""
+"""On a cut: the offset of the result."""
 
 TF32 = "bessemer.tf32"
-"""Of a function for a GPU: tensor cores may round factors of float32 to 10 bits of mantissa."""
+"""On a function for a GPU: tensor cores may round factors of float32 to 10 bits of mantissa."""
 
 LANES = "bessemer.lanes"
-"""Of a function written for processors: its vectors' lanes, which are the threads of a block on a GPU."""
+"""On a function written for processors: its vectors' lanes, which are the threads of a block on a GPU."""

@@ -25,13 +25,14 @@ CYCLES_PER_THREAD = 5_000
 MULTIPLY_ADDS_PER_THREAD = 2_048
 """The same threshold in multiply-adds of vectors, for convolutions and pools."""
 _MOST_STARTED = 4
-"""More threads do not need more work in all, since they start at once. This was measured with two threads."""
+"""More threads need no more work in total, since they start at once. This was measured with two threads."""
 
 NEAR_BYTES_PER_CYCLE = 28.0
-"""Bytes in a cycle from L2: what explains the times of 900 tiles on a Xeon best, by ``make bench-tiles``."""
+"""Bytes per cycle from L2: the value that best explains the times of 900 tiles on a Xeon by
+``make bench-tiles``."""
 FAR_BYTES_PER_CYCLE = 2.5
-"""Bytes in a cycle from beyond L2: 1.1 to 3.2 for weights of 256 and 512 channels on a Xeon at 3 GHz that
-others used too, by ``make bench-convolutions``."""
+"""Bytes per cycle from beyond L2: 1.1 to 3.2 for weights of 256 and 512 channels on a shared Xeon at 3 GHz,
+by ``make bench-convolutions``."""
 CACHE_LINE = 64
 """Bytes that the processor reads from memory at once."""
 READ_AHEAD = 1024
@@ -326,7 +327,7 @@ def threads_pay(threads: int, work: float, least: float) -> bool:
 
 
 def least_work(threads: int, least: float) -> float:
-    """The work from which on threads pay, see ``threads_pay``."""
+    """The least work for which threads pay; see ``threads_pay``."""
     return min(threads, _MOST_STARTED) * least
 
 

@@ -1,6 +1,6 @@
-"""Makes TVM's checks of the arguments of schedule primitives cheap.
+"""Speeds up TVM's checks of the arguments of schedule primitives.
 
-TVM (0.27) takes the annotation of every argument apart on every call, which is most of the time that
+TVM (0.27) analyzes the type annotation of every argument on every call, which is most of the time that
 scheduling a small function takes.
 """
 
@@ -18,6 +18,6 @@ _described = cache(_type_checker._dispatcher)
 
 @contextmanager
 def remembered_annotations() -> Iterator[None]:
-    """While the context lasts, TVM takes each annotation apart once."""
+    """While the context lasts, TVM analyzes each annotation once."""
     with patch.object(_type_checker, "_dispatcher", _described):
         yield

@@ -92,8 +92,8 @@ def decomposed_by_call(program: ExportedProgram, table: Table) -> ExportedProgra
 
     Returns:
         The program; its module calls are those of the given one. None for programs that torch must
-        decompose: of open sizes, with branches or loops, or that change what they are given, or a tensor of
-        which they may have another view.
+        decompose: those with dynamic sizes, branches or loops, and those that change their inputs, or a
+        tensor that may have another view.
     """
     mode = _detect_fake_mode_from_gm(program.graph_module)
     if mode is None or not _is_plain(program):
@@ -151,7 +151,7 @@ def _learns(node: Node) -> bool:
 
 
 def _reads_offset(node: Node) -> bool:
-    """Whether a call depends on where in memory a tensor begins that it does not have for itself."""
+    """Whether a call depends on the offset of a tensor that may share its memory with others."""
     if getattr(node.target, "overloadpacket", None) not in _STRIDED:
         return False
     source = node.args[0]

@@ -237,7 +237,7 @@ class Importer(ExportedProgramImporter):
 
     @staticmethod
     def _convert_pytorch_tensor_to_tvm(tensor_value: torch.Tensor) -> Any:
-        """Contiguous, since TVM ignores a tensor's strides; copied if its memory is not aligned for TVM."""
+        """A contiguous tensor, since TVM ignores strides; a copy if the memory is not aligned for TVM."""
         dense = tensor_value if tensor_value.layout == torch.strided else tensor_value.to_dense()
         plain = dense.detach().contiguous()
         try:

@@ -29,7 +29,7 @@ def write_suppression(bound: Any, dtype: str, threshold: float, is_grouped: bool
 
     Args:
         bound: the number of boxes.
-        dtype: of the boxes, float32 or float64.
+        dtype: the dtype of the boxes, float32 or float64.
         threshold: boxes that overlap by more suppress each other.
         is_grouped: whether the function takes a group for each box; boxes of different groups stay.
     """

@@ -98,14 +98,14 @@ def estimate_seconds(
 ) -> float | None:
     """The whole model's latency with the best schedules so far.
 
-    The sum over the searched functions of best time times calls, and the rest: what the untuned model takes
-    besides these functions. On a busy machine, functions may seem to take longer alone than in the model.
-    Then there is no rest, and the estimate is what the functions take together, at most the untuned latency.
+    It is the sum over the searched functions of best time times calls, plus the time that the untuned model
+    takes for everything else. On a busy machine, functions may seem to take longer alone than in the model.
+    The estimate is then what the functions take together, at most the untuned latency.
 
     Args:
-        standings: of every function that is searched.
+        standings: the standing of every function that is searched.
         untuned_seconds: the measured latency with the default schedules, if known.
-        laid_out_gain: the seconds that other functions take less than those that the untuned model has.
+        laid_out_gain: the seconds by which another layout made the functions faster before their search.
 
     Returns:
         None if nothing was measured.

@@ -24,7 +24,7 @@ _ATTEMPTS = 8
 _NEIGHBORS = 2
 _ADVISED_SHARE = 0.5
 _EXPLORED_SHARE = 0.25
-"""Of a generation: plans that the ranker prefers in the whole space, whatever their parents."""
+"""The share of a generation that takes the ranker's first choices in the whole space, not children."""
 
 
 def next_generation(
@@ -59,7 +59,7 @@ def with_advice(
     """Plans to measure next, up to half of them as similar functions advise.
 
     Args:
-        chosen: those that a search would measure without advice.
+        chosen: the plans that a search would measure without advice.
         advised: plans that were fast for similar functions.
         measured: seconds by a plan's index, None where unknown.
         count: maximum number to choose.

@@ -169,7 +169,9 @@ DEVICE_TIMEOUT_SECONDS = 300.0
 def compare_on_device(
     finalists: Finalists, context: StageContext, bench: DeviceBench, seconds: float
 ) -> ModelComparison:
-    """The same on a device, by the C interface. Without that, or without a device, the search's win unseen.
+    """Compare the finalists on a device, by the C interface.
+
+    If there is no C interface, or no device is left, the search's schedules win without a measurement.
 
     Raises:
         JobError: as ``compare_finalists``.
@@ -221,9 +223,9 @@ _MEDIAN = re.compile(r"median (?P<ms>[0-9.]+) ms")
 
 
 def compare_on_gpu(finalists: Finalists, context: StageContext, seconds: float) -> ModelComparison:
-    """The same on this machine's GPU, by the programs of both libraries.
+    """Compare the finalists on this machine's GPU, by the programs of both libraries.
 
-    With parameters in a file of their own, the search's win unseen.
+    If parameters are in a file of their own, the search's schedules win without a measurement.
 
     Raises:
         JobError: as ``compare_finalists``.

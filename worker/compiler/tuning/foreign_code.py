@@ -16,10 +16,10 @@ from tvm import ir, tirx
 from tvm.s_tir import TensorIntrin
 
 PROGRAM_TEXT = "pragma_import"
-"""How the names of pragmas begin whose values are compiled, too."""
+"""The prefix of pragmas whose values are also compiled."""
 
 CONDITIONS = frozenset({"prim.if_then_else", "prim.likely", "tirx.assume", "tirx.undef"})
-"""What schedules add by themselves, where sizes don't divide."""
+"""Operators that schedules themselves add where sizes do not divide evenly."""
 
 _TENSORIZE = "Tensorize"
 
@@ -45,7 +45,7 @@ def refuse_foreign_code(trace: Any, before: tvm.IRModule, after: tvm.IRModule) -
 
 
 def calls_of(module: tvm.IRModule) -> frozenset[str]:
-    """The operators that functions call; of calls by name or number, with that."""
+    """The operators that functions call; a call by name or number includes the name or number."""
     found: set[str] = set()
 
     def visit(call: Any) -> None:

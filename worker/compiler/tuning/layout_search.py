@@ -1,10 +1,10 @@
 """Searches the choices of the layout phase, which follows the processor's model.
 
-What concerns the whole model, as the width of its blocks, is measured as a whole model in alternation with
-the expected one: conversions and caches count. The algorithm of each convolution of 3x3 taps is measured
-layer by layer: the model is laid out once for each other algorithm, and a function of each layer is timed
-beside the one that the layout phase has chosen. Then the model is laid out with the winners, and the plans of
-its functions are searched.
+A choice for the whole model, such as the width of its blocks, is measured on the whole model in alternation
+with the expected choice: conversions and caches count. The algorithm of each convolution of 3x3 taps is
+measured layer by layer: the model is laid out once for each other algorithm, and a function of each layer is
+timed beside the one that the layout phase has chosen. Then the model is laid out with the winners, and the
+plans of its functions are searched.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def worthwhile(
 
     Args:
         measured: the layers as they are.
-        cycles: those that the processor's model expects of a layer, by the side of a tile.
+        cycles: the cycles that the processor's model expects of a layer, by the side of a tile.
         most: how many to measure.
     """
     total = sum(own.seconds for own in measured)
@@ -174,9 +174,10 @@ class LayoutSearch:
         lay_out: makes the model's functions again, as wanted.
         machine: the processor.
         seconds: what laying the model out once takes.
-        model: what records about the whole model name it.
+        model: the name of the model in records about the whole model.
         trials: what was measured.
-        restored_trials: those of earlier attempts of functions that only other choices make.
+        restored_trials: the number of trials that earlier attempts made of functions that only other choices
+            make.
     """
 
     session: TuningSession

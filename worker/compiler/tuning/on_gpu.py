@@ -66,7 +66,7 @@ def build_for_gpu(
     Args:
         module: the scheduled function ``main``, or one that carries a plan.
         target: the GPU that it is scheduled for.
-        architectures: those to make machine code for, the oldest first.
+        architectures: the architectures to generate machine code for, the oldest first.
         path: the file ``candidate.json`` to write, in a folder to make.
     """
     folder = Path(path).parent

@@ -34,8 +34,8 @@ def measure_defaults(
     Args:
         tasks: the tasks.
         session: how to measure.
-        fits: whether as many seconds are left of the search's time, or else no more are measured.
-        report: told before each batch how many tasks are measured.
+        fits: whether the search has this many seconds left; if not, no more are measured.
+        report: called before each batch with the number of measured tasks.
     """
     last_seconds = 0.0
     for first in range(0, len(tasks), _DEFAULTS_AT_ONCE):

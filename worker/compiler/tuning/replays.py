@@ -102,7 +102,7 @@ class Replays:
         return [each for each, ended_well in zip(own, ends, strict=True) if ended_well]
 
     def _ends(self, calls: Sequence[Callable[[], None]], until: float) -> list[bool]:
-        """Which calls end well: all together, or else half of them after the other, down to single ones."""
+        """Which calls end well. If they do not all end well together, each half is tried alone, and so on."""
         if self._end_well(calls):
             return [True] * len(calls)
         if len(calls) == 1 or time.monotonic() > until:

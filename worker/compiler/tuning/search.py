@@ -83,9 +83,9 @@ class TaskSearch:
         plans: the plans of the function's family; None if no family claims it.
         wanted: the space that the request names, if any.
         misfit: why the space that a pattern names does not fit the function.
-        records: those of the function that the request gives, the fastest first; then the service's.
+        records: the request's records of the function, the fastest first; then the service's.
         uncompiled: the digests of this function's schedules that did not compile in earlier searches.
-        passed_over: those of them that were proposed again, and not measured.
+        passed_over: those digests that were proposed again, and not measured.
         advice: schedules that were fast for similar functions, if there are no records of this one.
         restored: the trials of earlier attempts that its spaces go on from.
         restored_layouts: their trials of what the layout phase may choose otherwise.
@@ -209,7 +209,7 @@ class TaskSearch:
 
         Args:
             trials: maximum number of candidates to measure.
-            left_seconds: how long builds may take; candidates that are not built by then are no trials.
+            left_seconds: how long builds may take; candidates that are not built by then do not count.
 
         Returns:
             How many candidates ran or failed; 0 if the space is exhausted, and the next one follows.

@@ -65,7 +65,7 @@ class TuningSession:
     """The state that all tasks share.
 
     Attributes:
-        builder: of candidates; None, as is ``runner``, if nothing can time them.
+        builder: builds candidates; None, as is ``runner``, if nothing can time them.
         bench: the devices that measure; None if this machine does, or nothing.
         references: what candidates for a GPU are checked against; None for processors.
         round_trials: the candidates of a round.

@@ -75,7 +75,7 @@ from worker.protocol.messages import (
 from worker.protocol.order import RecordsAnswer
 
 MAX_TOLD_CHARACTERS = 1 << 25
-"""What one job tells of its trials: half of all messages that it may send. Later trials are not stored."""
+"""How much one job may report of its trials: half of all its messages. Later trials are not stored."""
 
 MAX_MESSAGE_CHARACTERS = 1 << 17
 MAX_FAILURE_CHARACTERS = 400
@@ -98,7 +98,7 @@ def workload_of(module: tvm.IRModule) -> str:
 
 
 def model_of(modules: Iterable[tvm.IRModule]) -> str:
-    """What models have in common whose functions, without their constants, are the same."""
+    """A name that models share if their functions, without constants, are the same."""
     return sha256(" ".join(sorted(set(map(workload_of, modules)))).encode()).hexdigest()[:32]
 
 
@@ -210,9 +210,9 @@ def _used(
 
 
 def layout_candidate(module: tvm.IRModule, wanted: LayoutChoices, model: str) -> MeasureCandidate:
-    """What a record says of a function with which a model is faster if it is laid out otherwise.
+    """The record of a function that says that the model is faster if laid out as wanted.
 
-    What concerns the whole model is about this one alone: others may share the function.
+    A choice for the whole model names the model, since other models may share the function.
     """
     schedule, current = s_tir.Schedule(module), algorithm_of(module["main"])
     root = schedule.get_sblock("root")
@@ -242,7 +242,7 @@ def wanted_layout(module: tvm.IRModule) -> LayoutChoices:
 
 
 def is_about(module: tvm.IRModule, model: str) -> bool:
-    """Whether what a record wants from the layout phase is about a model, or about a layer of any."""
+    """Whether what a record wants from the layout phase concerns this model, or only layers of any model."""
     return not wanted_layout(module).is_about_model or _root_annotations(module).get(LAID_OUT_MODEL) == model
 
 

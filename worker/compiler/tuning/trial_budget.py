@@ -30,7 +30,7 @@ _EXPECTED_GAIN = 0.1
 """The share of a task's time that its first round is expected to bring; each later one brings less."""
 
 _GAIN_LASTS = 0.5
-"""Of what a round gained: what the next one is expected to gain again."""
+"""The share of a round's gain that the next one is expected to gain again."""
 
 COMPARISON_SECONDS = 1.0
 _COMPARISON_SHARE = 0.1

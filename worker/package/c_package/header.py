@@ -31,7 +31,7 @@ _KEYWORDS = re.compile(
     r"return|short|signed|sizeof|static|struct|switch|template|this|throw|true|try|typedef|typename|union|"
     r"unsigned|using|virtual|void|volatile|while"
 )
-"""Those of C and C++."""
+"""The keywords of C and C++."""
 
 _FILE = """\
 /* The entry points of this model as functions with its own names and types. Arrays are row-major; 16-bit

@@ -26,7 +26,7 @@ _CONSTANTS = {
     "nanf/*nan*/": "__int_as_float(0x7fffffff)",
     "inff/*inf*/": "__int_as_float(0x7f800000)",
 }
-"""Constants of half precision as TVM writes them, which are not valid C (TVM 0.27), and what they mean."""
+"""Half-precision constants that TVM (0.27) writes as invalid C, with valid replacements."""
 
 _SHARED_ARRAY = re.compile(r"extern __shared__ __align__\(\d+\) (\w+(?: \w+)*) (\w+)\[\];")
 _SHARED_POINTER = (
@@ -43,10 +43,10 @@ static __forceinline__ __device__ ulonglong4 bessemer_uint8(unsigned a, unsigned
   return *(ulonglong4 *)parts;
 }
 """
-"""Eight numbers of 32 bits, which TVM gives to a function of four numbers of 64 bits (0.27)."""
+"""Takes eight 32-bit numbers, which TVM (0.27) passes to a function of four 64-bit numbers."""
 
 _BOOLEANS = re.compile(r"bool\* __restrict__ (\w+)")
-"""The parameters of kernels that are booleans."""
+"""Boolean parameters of kernels."""
 
 _SHARED = "tirx.use_dyn_shared_memory"
 

@@ -39,7 +39,7 @@ class GpuLinked:
     """A linked library for a GPU.
 
     Attributes:
-        functions: those that the first entry point calls.
+        functions: the functions that the first entry point calls.
         kernels: the kernels that each function starts, in order.
         binary: the machine code.
     """

@@ -60,7 +60,7 @@ def compile_cuda(source: str, architectures: Sequence[str], folder: Path) -> Gpu
         folder: where the files are written.
 
     Raises:
-        JobError: ``build-failed`` with the compiler's words.
+        JobError: ``build-failed`` with the compiler's message.
     """
     ptx = folder / "kernels.ptx"
     ptx.write_bytes(_ptx(source, architectures[0]))
@@ -77,7 +77,7 @@ def compile_cuda(source: str, architectures: Sequence[str], folder: Path) -> Gpu
 
 
 def _features(source: str, arch: str) -> str:
-    """The architecture's number, with its own features if the source uses some that no other GPU has."""
+    """The architecture's number, with the suffix ``a`` if the source uses instructions of sm_90 alone."""
     return f"{gpu_of(arch).capability}{'a' if _ONLY_HERE in source else ''}"
 
 

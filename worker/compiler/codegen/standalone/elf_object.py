@@ -39,7 +39,7 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _MAGIC = b"\x7fELF\x02\x01"
-"""Of 64 bits, the least significant byte first, as on all targets."""
+"""64-bit and little-endian, as on all targets."""
 
 _RELOCATABLE, _PROGBITS, _SYMTAB, _STRTAB, _NOBITS, _ALLOCATED = 1, 1, 2, 3, 8, 2
 _GLOBAL_OBJECT, _HIDDEN = 1 << 4 | 1, 2
@@ -53,7 +53,7 @@ _TYPE_AT, _SECTION_OFFSET_AT = 4, 24
 _SEGMENT_OFFSET_AT, _FILE_SIZE_AT = 8, 32
 """Where a program header holds its segment's offset in the file, and how many bytes are there."""
 _PART_BYTES = 4 << 20
-"""Linux caches what is written in large parts in huge pages, as a user's copy of a bundle."""
+"""Linux caches data in huge pages if it is written in large parts, as it caches a user's copy of a bundle."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def write_data_object(
         content: the data, or the room to reserve for it.
 
     Raises:
-        ValueError: ``like`` is not an ELF object of 64 bits.
+        ValueError: ``like`` is not a 64-bit ELF object.
     """
     with like.open("rb") as file:
         head = file.read(_HEADER.size)

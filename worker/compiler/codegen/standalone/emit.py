@@ -104,7 +104,7 @@ class GpuProgram:
         code: the fat binary.
         functions: the launches of each function that entries call.
         architectures: what the binary has machine code for, in words.
-        cuda_version: that of the compilers.
+        cuda_version: the version of the CUDA compilers.
     """
 
     code: Path
@@ -123,7 +123,7 @@ class OwnObjects(NamedTuple):
     """What a library needs besides its kernels.
 
     Attributes:
-        objects: those of the tables, the parameters and the fixed sources.
+        objects: the objects of the tables, the parameters and the fixed sources.
         script: the linker script that places large parameters last in memory; None if there are none.
     """
 
@@ -256,7 +256,7 @@ def tables(
 
 
 _SYMBOL = "__tvm_ffi_"
-"""How the symbol begins under which TVM compiles a function."""
+"""The prefix of the symbol under which TVM compiles a function."""
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"})
 
@@ -395,7 +395,7 @@ class _Writer:
         return f"{{{memory}, {number}, {shape}, {strides}, {len(tensor.shape)}, {code}, {bits}}}"
 
     def _kernel(self, function: str) -> str:
-        """The identifier of a function; its name may be none, such as ``fused_<lambda>_relu``."""
+        """A C identifier for a function, whose name may not be one, such as ``fused_<lambda>_relu``."""
         if function not in self._kernels:
             self._kernels[function] = f"kernel_{len(self._kernels)}"
             symbol = f"{_SYMBOL}{function}".translate(_ESCAPES)

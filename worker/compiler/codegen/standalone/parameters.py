@@ -24,11 +24,11 @@ from worker.candidates.library import PARAMETER
 
 _PARAMETER = relax.ExternFunc(PARAMETER)
 _START_BYTES = 4096
-"""Tensors that differ mostly differ within their first bytes."""
+"""Most tensors that differ do so within their first bytes."""
 
 
 class _Start(NamedTuple):
-    """What equal tensors have in common, apart from the rest of their bytes."""
+    """The type, shape and first bytes of a tensor, which are equal for equal tensors."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class _Start(NamedTuple):
 
 @dataclass
 class Parameters:
-    """The parameters of a library, each once, also where entry points have copies of their own."""
+    """The parameters of a library. Equal ones of several entry points are held once."""
 
     tensors: list[tvm.runtime.Tensor] = field(default_factory=list)
     _indices: dict[_Start, list[int]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ def content_of(tensor: tvm.runtime.Tensor) -> np.ndarray:
 
 
 def take_parameters(module: tvm.IRModule) -> tuple[tvm.IRModule, Parameters]:
-    """Replace every constant tensor that the Relax functions pass to kernels by a call for a parameter."""
+    """Replace every constant tensor that Relax functions pass to kernels with a call that returns it."""
     parameters = Parameters()
     changed = module.clone()
     for variable, function in module.functions_items():

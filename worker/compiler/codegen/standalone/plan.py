@@ -27,11 +27,11 @@ ALIGNMENT = 64
 """Bytes. Kernels load whole cache lines from a tensor's start."""
 
 _CHECKS = frozenset({"vm.builtin.check_tensor_info", "vm.builtin.match_shape"})
-"""They check the types of inputs, which C passes as untyped memory."""
+"""Calls that check the types of inputs. A plan drops them: C passes inputs as untyped memory."""
 
 _VIEWS = frozenset({"vm.builtin.reshape", "vm.builtin.ensure_zero_offset"})
 _NOTHING = frozenset({"relax.vm.kill_object", "relax.null_value"})
-"""The memory of a tensor is free after its last use, and sizes need no heap."""
+"""Calls that a plan drops: it frees a tensor's memory after its last use, and sizes need no heap."""
 
 
 class NotPlannableError(Exception):

@@ -25,7 +25,7 @@ PARAMETERS_SECTION = ".bessemer_parameters"
 """Where an ELF library holds its parameters."""
 
 MIN_HUGE_BYTES = 32 << 20
-"""Parameters of fewer bytes fit into caches, and their small pages into the processor's table of pages."""
+"""Smaller parameters fit into caches, and their small pages into the processor's TLB."""
 
 FREESTANDING = ("-ffreestanding", "-nostdlibinc")
 """Options for sources that include no header of libc: a worker's image has none (``ci/containers/slim``)."""
@@ -42,26 +42,26 @@ _PROGRAM_SOURCES = {
 }
 
 GPU_SOURCES = ("threads.c", "model_cuda.c")
-"""What a library for a GPU consists of besides its kernels and tables."""
+"""The sources of a library for a GPU besides its kernels and tables."""
 
 CANDIDATE_SOURCES = ("threads.c", "candidate.c")
-"""What the library of a search's candidate consists of besides its kernel, for Linux."""
+"""The sources of a search candidate's library besides its kernel, for Linux."""
 
 CANDIDATE_PROGRAM_SOURCES = ("candidate_main.c", "start.c")
 
 GPU_CANDIDATE_SOURCES = ("candidate_cuda.c", "start.c")
-"""What the program consists of that runs any candidate of a search for GPUs, for Linux."""
+"""The sources of the program that runs all candidates of a search for GPUs, for Linux."""
 
 
 def library_sources(triple: str, with_entries: bool) -> tuple[str, ...]:
-    """What a library consists of besides its kernels and tables: on Linux, also for TVM's virtual machine."""
+    """The sources of a library besides its kernels and tables; on Linux, TVM's virtual machine uses some."""
     system = system_of(triple)
     assert system is not None
     return (*_LIBRARY_SOURCES[system], *(("model.c",) if with_entries else ()))
 
 
 def program_sources(triple: str) -> tuple[str, ...]:
-    """What the program that runs a library consists of."""
+    """The sources of the program that runs a library."""
     system = system_of(triple)
     assert system is not None
     return _PROGRAM_SOURCES[system]

@@ -1,7 +1,7 @@
-"""Stubs that stand for C libraries while linking.
+"""Stubs that stand in for C libraries at link time.
 
-A library or program that is linked to a stub takes libc from the machine where it starts, of whatever
-version: its references have no versions.
+A library or program that is linked to a stub uses the libc of the machine where it starts. Any version will
+do, since its references have no versions.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _LIBC_NAMES = (
 
 
 _LOADER, _LOADER_NAMES = "libdl.so.2", "dlopen dlsym"
-"""Where glibc had the functions that open libraries, until 2.34. Libraries for GPUs open the driver."""
+"""glibc's library with ``dlopen`` before 2.34. Libraries for GPUs open the driver with it."""
 
 
 def loader_stub(libc: Libc, triple: str, folder: Path) -> Path:
-    """A library of the name of the one that opens libraries, which is linked only where it is used.
+    """A stub for the library that has ``dlopen``, to be linked only where it is used.
 
     Raises:
         LinkError: the compiler or the linker failed.
@@ -48,9 +48,9 @@ def _write_stub(made: Path, name: str, functions: str, triple: str, folder: Path
 
 
 def stubs_of(libc: Libc, triple: str, folder: Path) -> tuple[Path, ...]:
-    """A library of the name of each of libc's, the last with the names that ``run`` uses.
+    """A stub for each of libc's libraries; the last one has the functions that ``run`` uses.
 
-    They are those that were made in advance, else new ones in ``folder``.
+    Stubs that were not made in advance are made in ``folder``.
 
     Raises:
         LinkError: the compiler or the linker failed.

@@ -26,11 +26,11 @@ from worker.compiler.codegen.standalone.stubs import loader_stub, stubs_of
 from worker.compiler.platforms import Libc, libc_of
 
 WINDOWS_LIBRARIES = ("ucrtbase", "kernel32")
-"""The libraries of Windows that a model needs: C's, which Windows 10 and later have, and the system's."""
+"""The Windows libraries that a model needs: the C runtime, part of Windows since 10, and the system's."""
 
 
 _SAME_HELPERS = ("-force:multiple",)
-"""TVM adds the same conversions of half precision to every object."""
+"""Allows duplicate symbols: TVM adds the same half-precision conversions to every object."""
 
 
 def link_library(
@@ -111,7 +111,7 @@ def _run_linux_linker(output: Path, linked: Sequence[str], libc: Libc) -> None:
 def _link_macos(
     options: Sequence[str], output: Path, paths: Sequence[str], triple: str, folder: Path
 ) -> None:
-    """zig writes small files into its caches, which are the job's own; it compiles nothing."""
+    """Link with zig, which compiles nothing here but writes small files into caches in ``folder``."""
     command, *rest = options
     version = ".".join(map(str, max(macos_version(triple), OLDEST_MACOS)))
     target = ("-target", f"{architecture_of(triple)}-macos.{version}", "-lc")
@@ -125,12 +125,12 @@ def _link_windows(options: Sequence[str], output: Path, paths: Sequence[str], fo
 
 
 def _import_library_of(library: Path) -> Path:
-    """What C's linkers read of a DLL."""
+    """The import library of a DLL, which linkers read instead of it."""
     return library.with_suffix(".lib")
 
 
 def import_libraries(folder: Path) -> tuple[Path, ...]:
-    """The import libraries of Windows: those that were made in advance, else new ones in ``folder``.
+    """The import libraries of Windows. Those that were not made in advance are made in ``folder``.
 
     Raises:
         LinkError: zig failed.

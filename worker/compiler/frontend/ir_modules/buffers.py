@@ -1,4 +1,4 @@
-"""Makes a Relax function of a TensorIR function: which of its buffers are inputs, and which are outputs."""
+"""Wraps a TensorIR function in a Relax function, and tells which of its buffers are inputs and outputs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from worker.candidates.library import MAIN
 from worker.errors import JobError
 
 KERNEL_OF_MAIN = "main_kernel"
-"""What a TensorIR function ``main`` is called beside the Relax function ``main`` that calls it."""
+"""The new name of a TensorIR function ``main``, which a Relax function ``main`` then calls."""
 
 
 @dataclass(frozen=True)
 class BufferRoles:
-    """The parameters of a function: those that it takes, and those that it returns, in order.
+    """The parameters of a function that are inputs, and those that are outputs, in order.
 
     A parameter in both is updated: the function reads it before it writes it.
     """
@@ -30,7 +30,7 @@ class BufferRoles:
 
 
 def buffer_roles(name: str, function: tirx.PrimFunc) -> BufferRoles:
-    """Tell a function's outputs, the buffers that it writes, from its inputs.
+    """Divide a function's parameters into inputs and outputs, which are the buffers that it writes.
 
     Blocks that only call an intrinsic read and write what they declare.
 

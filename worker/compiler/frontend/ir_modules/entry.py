@@ -284,7 +284,7 @@ def _paths(ty: Any, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
 
 
 def _with_result(body: relax.SeqExpr, paths: list[tuple[int, ...]]) -> relax.SeqExpr:
-    """The body, which returns a flat tuple: in the last dataflow block, where its author's result may be."""
+    """The body with another block at its end, which returns a flat tuple made of the author's result."""
     fields = []
     for path in paths:
         field = body.body
@@ -341,7 +341,7 @@ def _example(size: AffineSize, bounds: Mapping[Any, Any]) -> int:
 
 
 def affine(size: Any) -> int | AffineSize:
-    """A size of a shape as a number, or as a multiple of one symbolic size and a rest."""
+    """A size of a shape as a number, or as a multiple of one symbolic size plus an offset."""
     found = _affine(size)
     if found is None:
         return AffineSize(None)

@@ -55,7 +55,7 @@ def with_new_spellings(source: str) -> str:
 
 
 def lines_of(source: str) -> list[str]:
-    """The lines as Python counts them, with their ends: a form feed, for one, ends none."""
+    """The lines as Python counts them, with their ends. A form feed, for example, does not end a line."""
     return io.StringIO(source, newline="").readlines()
 
 

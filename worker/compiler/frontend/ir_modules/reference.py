@@ -60,7 +60,7 @@ class ReferenceFunction:
 
         Args:
             inputs: the inputs.
-            outputs: what a function fills that takes its outputs.
+            outputs: the outputs, for a function that takes them as arguments and fills them.
 
         Returns:
             The function with these arguments, and its outputs.

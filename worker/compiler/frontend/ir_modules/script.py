@@ -43,7 +43,7 @@ _NEW_NAMES = {
     "allocate": "T.alloc_buffer",
     "DynTensorType": "relax.TensorType(shape, dtype), as the second argument of relax.Var",
 }
-"""What this TVM calls things that earlier ones call otherwise, for errors."""
+"""Today's names for what earlier versions of TVM called otherwise, for errors."""
 
 _NO_CLANG = "cannot find clang"
 _WITHOUT_CLANG = (

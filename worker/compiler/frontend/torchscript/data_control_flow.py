@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from worker.compiler.frontend.torchscript.script_graph import Body, Step
 
 ENDLESS = 2**62
-"""More trips than this are those of a ``while``."""
+"""A loop with more trips than this is a ``while``."""
 
 ROUNDS = 20
 """How often a loop's outline may find one more number that is not constant."""

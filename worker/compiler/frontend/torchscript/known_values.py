@@ -17,7 +17,7 @@ MAX_ELEMENTS = 4096
 """Larger tensors are not followed: sizes and indices come from small ones."""
 
 MAKERS = (torch.ops.aten.arange, torch.ops.aten.linspace)
-"""Operators that make tensors of numbers alone, which scripts turn to sizes, axes and indices."""
+"""Operators that make tensors from numbers alone, which scripts turn into sizes, axes and indices."""
 
 PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 

@@ -93,7 +93,7 @@ class _Uninitialized:
 
 
 UNINITIALIZED = _Uninitialized()
-"""The value of a variable that a path through the script does not set, and nothing reads then."""
+"""The value of a variable on a path through the script that neither sets nor reads it."""
 
 
 def _nothing(step: Step, values: list[object]) -> Values:

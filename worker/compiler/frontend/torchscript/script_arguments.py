@@ -60,7 +60,7 @@ def script_arguments(
 
     Raises:
         JobError: ``inputs-mismatch`` if the names do not fit the types, or ``model-signature-unsupported`` if
-            an argument consists of other things than tensors and plain values.
+            an argument contains anything but tensors and plain values.
     """
     reader = _Reader(tuple(names), constants)
     arguments = tuple(map(reader.argument, schema.arguments[1:]))
@@ -198,7 +198,7 @@ class _Reader:
         return name in self.names or name in self.constants or bool(self._below(name))
 
     def _below(self, name: str) -> list[str]:
-        """The rests of the names that begin with a name and a dot."""
+        """The remainders of the names that begin with a name and a dot."""
         prefix = f"{name}."
         given = (*self.names, *self.constants)
         return [each.removeprefix(prefix) for each in given if each.startswith(prefix)]
@@ -247,7 +247,7 @@ def _contained(kind: Any) -> list[Any]:
 
 
 def _default(value: object) -> Structure | None:
-    """The structure of a default; None if it contains other things than plain values."""
+    """The structure of a default; None if it contains anything but plain values."""
     if not isinstance(value, tuple):
         return as_constant(value)
     items = [_default(item) for item in value]

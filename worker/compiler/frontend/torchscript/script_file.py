@@ -39,8 +39,8 @@ def load(path: Path, selection: Selection = WHOLE) -> LoadedModel:
 
     Raises:
         JobError: ``model-load-failed`` with torch's message, ``method-missing`` with the existing
-            methods, ``model-signature-unsupported`` if an argument consists of other things than tensors and
-            plain values, ``inputs-mismatch`` if a name or a constant does not fit, or
+            methods, ``model-signature-unsupported`` if an argument contains anything but tensors and plain
+            values, ``inputs-mismatch`` if a name or a constant does not fit, or
             ``model-tensors-unsupported``.
     """
     try:

@@ -47,8 +47,8 @@ static inline float* floats_of(const DLTensor* tensor) {
   return (float*)((char*)tensor->data + tensor->byte_offset);
 }
 
-/* The first of a task's elements, when `count` are shared out in steps of `step`; `task` may be the number of
- * tasks. */
+/* The first of a task's elements, if `count` elements are divided in steps of `step`; `task` may be the number
+ * of tasks. */
 static inline int64_t share(int64_t count, int64_t step, int task, int tasks) {
   int64_t steps = (count + step - 1) / step;
   int64_t first = steps * task / tasks * step;

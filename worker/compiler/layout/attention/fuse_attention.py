@@ -8,8 +8,8 @@
     out = permute_dims(o, (0, 2, 1, 3))
 
 ``match_attention`` finds the two products with a softmax between. Views in front of queries, keys, values and
-masks (``views``) become part of the function's reads, and transpositions behind the result part of its
-writes, so that it takes ``x`` itself. A constant mask that hides the keys behind each query, or a triangle
+masks (``views``) become part of the function's reads, and transpositions of the result become part of its
+writes, so that it takes ``x`` itself. A constant mask that hides the keys after each query, or a triangle
 made at run time, becomes the comparison ``key <= query + offset``; a constant mask that hides more keys stays
 beside it. Constant masks are stored transposed, ``[..., S, T]``, as the schedule reads them.
 ``attention_compute`` writes the function.
@@ -67,7 +67,7 @@ def _replace(module: tvm.IRModule, variable: Any, attentions: dict[relax.Var, _F
 
 
 def _result_of(graph: Graph, match: Match) -> tuple[relax.Var, tuple[int, ...]]:
-    """The variable behind the transpositions that follow, and its order of the product's dimensions."""
+    """The variable after the transpositions of the result, and its order of the product's dimensions."""
     last = match.result
     order = tuple(range(last.ty.ndim))
     while True:
@@ -147,7 +147,7 @@ class _Fusion:
         return tuple(edits), causal
 
     def _is_triangle(self, step: Step) -> bool:
-        """Whether a step hides the keys behind each query's own with a triangle made at run time."""
+        """Whether a step hides the keys after each query's own with a triangle made at run time."""
         if step.operand is None or step.fill is None or step.inverted or not is_masked(step.fill):
             return False
         names, made = ("astype", "tril", "ones"), self._graph.lookup(step.operand)
@@ -205,7 +205,7 @@ class _Fusion:
         return np.broadcast_to(seen, np.broadcast_shapes(seen.shape, known))
 
     def _is_only_causal(self, step: Step, seen: Array, offset: int) -> bool:
-        """Whether a mask only hides the keys behind ``i + offset``."""
+        """Whether a mask only hides the keys after ``i + offset``."""
         values = self._constant(step.operand)
         if values is None or not (seen == np.tri(seen.shape[-2], seen.shape[-1], offset, dtype=bool)).all():
             return False
@@ -217,7 +217,7 @@ def _transposed(axes: list[int]) -> View:
 
 
 def _causal_offset(seen: Array) -> int | None:
-    """The least offset such that query ``i`` sees no key behind ``i + offset``; None if that hides no key."""
+    """The least offset such that query ``i`` sees no key after ``i + offset``; None if that hides no key."""
     queries, keys = seen.shape[-2:]
     if not seen.any(axis=-1).all():
         return None

@@ -65,7 +65,7 @@ class Match:
         query: ``[..., T, D]``.
         key: ``[..., D, S]``.
         value: ``[..., S, E]``.
-        steps: those between the first product and the softmax.
+        steps: the steps between the first product and the softmax.
         safe: whether a query that sees no key gives zeros.
     """
 

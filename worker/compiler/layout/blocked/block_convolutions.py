@@ -50,7 +50,7 @@ from worker.compiler.schedules.processors import Machine
 def block_convolutions(
     machine: Machine, winograd_error: float = 0.0, choices: LayoutChoices = AS_EXPECTED
 ) -> tvm.transform.Pass:
-    """A pass that computes convolutions and the operators behind them in blocks as wide as the vectors.
+    """A pass that computes convolutions and the operators after them in blocks as wide as the vectors.
 
     Args:
         machine: the processor.

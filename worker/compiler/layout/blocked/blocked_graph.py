@@ -54,7 +54,7 @@ class Blocked:
 
     @property
     def spare_blocks(self) -> int:
-        """Blocks more than the channels would fill without gaps."""
+        """Blocks beyond those that the channels would fill without gaps."""
         return self.blocks - -(-self.channels // self.lanes)
 
     @property
@@ -90,10 +90,10 @@ def _fixed_type(operand: relax.Expr) -> tuple[tuple[int, ...], str] | None:
 
 _NARROWEST_BITS = 32
 MOST_SPARE = 0.25
-"""Of the blocks that channels fill: what kernels may compute in vain, rather than copy."""
+"""Kernels compute spare blocks up to this share of the filled ones, rather than copy the channels."""
 _CONVERSIONS = frozenset({"to_blocks", "pack_weights", "regroup"})
 _KERNELS = ("relax.nn.conv", "relax.nn.max_pool", "relax.nn.avg_pool", "relax.nn.adaptive", "relax.mean")
-"""How the names of operators begin that are not computed twice."""
+"""The prefixes of operators that are not computed twice."""
 
 
 @mutator

@@ -1,4 +1,4 @@
-"""Collect channels of an image in blocks that lie anywhere in them into blocks without gaps.
+"""Collect channels that lie anywhere in the blocks of an image into blocks without gaps.
 
 A channel lies in a slot: lane ``slot % lanes`` of block ``slot // lanes``. The kernel is::
 
@@ -45,7 +45,7 @@ def write_gather(shape: Sequence[int], slots: Slots, dtype: str, threads: int) -
     """A scheduled function that collects the channels in ``slots`` of an image in blocks.
 
     Args:
-        shape: of the image, ``[N, blocks, rows, columns, lanes]``.
+        shape: the image's shape, ``[N, blocks, rows, columns, lanes]``.
         slots: where the channels of the result lie.
         dtype: the elements' type.
         threads: the threads that divide the rows.

@@ -1,4 +1,4 @@
-"""Slice before a norm instead of behind it, where only some rows of the norm are read.
+"""Slice before a norm instead of after it, where only some rows of the norm are read.
 
     lv = nn.layer_norm(x, gamma, beta)                    lv = call_tir(rows, (x,))
     y = strided_slice(lv, axes=[1], begin=[0], end=[1])   y = nn.layer_norm(lv, gamma, beta)
@@ -18,7 +18,7 @@ from worker.compiler.layout.relax_graph import Graph, operator_of, read_graph, s
 from worker.compiler.schedules.annotations import OPAQUE, PATTERN
 
 _PLAIN_ARGUMENTS = 4
-"""Of a slice: the tensor, axes, begins and ends; steps would be a fifth."""
+"""The arguments of a slice without steps: the tensor, axes, begins and ends."""
 _NORMS = ("nn.layer_norm", "nn.rms_norm", "nn.softmax")
 
 

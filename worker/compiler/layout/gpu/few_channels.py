@@ -151,9 +151,9 @@ def convolve_few_channels(
     Args:
         plan: the convolution.
         image: the operand in the new graph.
-        channels_last: how it lies.
+        channels_last: whether its channels are the last axis.
         weights: the packed weights.
-        builder: of the new graph.
+        builder: the builder of the new graph.
     """
     packed = builder.emit(
         builder.call_te(lambda x: plan.packed(x, channels_last), image, primfunc_name_hint="packed_image")

@@ -54,7 +54,7 @@ class Placement:
     def join(self, joined: Hashable, parts: Sequence[Part]) -> bool:
         """Place parts in the joined tensor, one after another; return False, changing nothing, if impossible.
 
-        Parts without a region are appended behind those that have one.
+        Parts without a region are appended after those that have one.
         """
         if any(part.offset_bytes % ALIGNMENT_BYTES or not part.size_bytes for part in parts):
             return False

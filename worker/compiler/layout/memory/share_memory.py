@@ -110,7 +110,7 @@ class _Sharer(PyExprMutator):
         return relax.call_tir(variable, relax.Tuple(operands), like.ty)
 
     def _is_written(self, value: relax.Expr) -> bool:
-        """Whether a kernel writes a value, elementwise operators behind it included."""
+        """Whether a kernel writes a value, elementwise operators after it included."""
         if isinstance(value, relax.Call) and value.op == _CALL_TIR:
             function = self._module[value.args[0]]
             pattern = function.attrs.get(PATTERN) if function.attrs else None

@@ -1,8 +1,8 @@
 """Kernel families: templates of loop nests, each for one kind of function.
 
-A module or package here is a family, but for ``convolution`` and ``matmul``, which hold several. Each says at
-its top which functions it claims, which loops it writes, what registers and caches hold, how it handles
-edges, and its source.
+Each module or package here is a family, except for ``convolution`` and ``matmul``, which hold several. Its
+docstring says which functions it claims, which loops it writes, what registers and caches hold, how it
+handles edges, and its source.
 
 A family gets a function whose elementwise blocks are inlined. It either returns the function with its loops,
 or None for a function of another kind; an error of TVM counts as None. The first family that claims a
@@ -57,7 +57,8 @@ Transform = Callable[[s_tir.Schedule, Machine, PlanChooser], bool]
 class Family(NamedTuple):
     """A family's name, and the function that claims and schedules.
 
-    A family that ``takes_any`` is also offered functions annotated with another family, which left them.
+    A family that ``takes_any`` is also offered functions that are annotated with another family, if that one
+    left them.
     """
 
     name: str

@@ -70,7 +70,7 @@ _RULES = (
     dlight.gpu.Fallback(),
 )
 _RULE_FAILURES = (*REFUSALS, AssertionError)
-"""What a rule raises that claimed a function and cannot schedule it (TVM 0.27)."""
+"""The exceptions of a rule that claimed a function but cannot schedule it (TVM 0.27)."""
 
 
 def schedule_for_gpu(function: tirx.PrimFunc, gpu: Gpu) -> tirx.PrimFunc:

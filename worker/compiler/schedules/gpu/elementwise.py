@@ -8,7 +8,7 @@ concatenations, gathers, padding, slices::
             vector = (part * blocks + block) * threads + thread
             load the vectors that the expression reads
             output[vector] = f(...)                      # one store of 16 bytes
-        the elements behind the last whole vector, one per thread
+        the elements after the last whole vector, one per thread
 
 A function that reads along another dimension than it writes (a transposition) goes through shared memory, so
 that both sides are coalesced::
@@ -108,7 +108,7 @@ def _vectors(block: Block, gpu: Gpu) -> tirx.Stmt:
 
 
 def _item(block: Block, memory: Memory, item: Any, vectors: int, rest: int) -> tirx.Stmt:
-    """The statement for one vector, or for one of the elements behind the last vector."""
+    """The statement for one vector, or for one of the elements after the last vector."""
     total = extent_of(block.axes)
     lanes = (total - rest) // vectors if vectors else 1
     place = tirx.Var("vector", nest.INDEX)

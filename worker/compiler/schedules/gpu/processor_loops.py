@@ -41,7 +41,7 @@ _REFUSED = ("tvm_call_packed", "tvm_call_cpacked", "call_llvm_intrin", "call_llv
 
 
 def from_processor_loops(function: tirx.PrimFunc, gpu: Gpu) -> tirx.PrimFunc | None:
-    """The function with its loops bound to threads; None if it calls the runtime of processors."""
+    """The function with its loops bound to threads; None if it calls what only processors support."""
     if calls_of(function):
         return None
     body = function.body
@@ -56,7 +56,7 @@ def from_processor_loops(function: tirx.PrimFunc, gpu: Gpu) -> tirx.PrimFunc | N
 
 
 def calls_of(function: tirx.PrimFunc) -> tuple[str, ...]:
-    """What a function calls that only processors have, such as a sort of TVM's runtime."""
+    """The calls of a function that only processors support, such as a sort of TVM's runtime."""
     found: dict[str, None] = {}
 
     def visit(call: Any) -> None:

@@ -16,8 +16,8 @@ The row stays in registers: what two blocks read is loaded from memory once, int
 stored. A row of at most eight vectors per lane belongs to one warp (or a part of one), so that no barrier is
 needed; a longer row belongs to a block of up to 1024 threads.
 
-Edges: the last vector of a thread lies behind the row, where it is skipped. Rows behind the last repeat the
-last one and store nothing.
+Edges: a thread skips a last vector that lies past the row. Rows past the last repeat the last one and store
+nothing.
 
 Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 2, with the row
 in registers instead of three passes over memory.
@@ -89,8 +89,8 @@ class RowsPlan:
         rows: all rows.
         columns: elements of a row.
         lanes: elements of a vector.
-        threads: of a row.
-        vectors: of a thread.
+        threads: threads of a row.
+        vectors: vectors of a thread.
         rows_per_block: the rows that the threads of a block compute.
     """
 

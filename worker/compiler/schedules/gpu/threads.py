@@ -242,7 +242,7 @@ class Memory:
         return self.views[buffer]
 
     def declared(self, statement: tirx.Stmt) -> tirx.Stmt:
-        """The kernel behind the declarations of the views that it uses."""
+        """The kernel after the declarations of the views that it uses."""
         views = (tirx.DeclBuffer(view, data=buffer.data) for buffer, view in self.views.items())
         return nest.sequence(*views, statement)
 
@@ -279,7 +279,7 @@ class Memory:
         return Vector(tuple(collected.statements), values)
 
     def stored(self, buffer: Any, indices: Sequence[Any], vector: Vector, lane: Lane) -> tirx.Stmt:
-        """Store a vector of values behind its loads."""
+        """Store a vector of values after its loads."""
         lanes = len(vector.values)
         dtype = str(buffer.dtype)
         view = self.view(buffer)

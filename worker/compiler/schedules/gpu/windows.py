@@ -1,6 +1,6 @@
 """Reductions whose neighboring results read neighboring elements: pooling, sums over leading dimensions.
 
-Claims a function of one reduction, an elementwise block before it (padding) and one behind it at most::
+Claims a function of one reduction, with at most one elementwise block before it (padding) and one after it::
 
     for block, thread x = vector of results:                        # channels of an image in NHWC
         for thread y = part of the reduced elements:                # if there are few results
@@ -12,7 +12,7 @@ Claims a function of one reduction, an elementwise block before it (padding) and
 
 Products (a matrix by a matrix, a convolution) belong to other families, which come first.
 
-Edges: a branch around a window's padding is a branch around the vector load; vectors behind the last one
+Edges: a branch around a window's padding is a branch around the vector load; vectors past the last one
 repeat it.
 """
 

@@ -25,7 +25,7 @@ reads them at the speed of L2, which bounds a step. Steps of very little work st
 
 Edges: the last tile of rows or units moves back over its neighbor, and computes some elements twice. Tiles of
 rows have states of their own, since two threads may be at different steps of the same rows. Tiles of units go
-from the old states to the same new ones, since states have two copies. An open batch has a version for at
+from the old states to the same new ones, since states have two copies. A dynamic batch has a version for at
 least a tile's rows, and one for single rows. With lengths, a row's states stop at its length, its outputs are
 zero from there on, and the second direction begins at its last element, as in packed sequences.
 
@@ -55,7 +55,7 @@ class Kinds:
 
 
 def kinds_of(asked: Recurrence, plan: Plan, length: Size, batch: Size) -> Kinds:
-    """The tensors that the function takes and returns, for these sizes of its open axes."""
+    """The tensors that the function takes and returns, for these sizes of its dynamic axes."""
     directions, units, dtype = asked.directions, asked.units, asked.dtype
     outer = (batch, length) if asked.batch_first else (length, batch)
     hidden, kept = (directions, batch, asked.outputs), (directions, batch, units)
@@ -113,7 +113,7 @@ class _LayerWriter:
         self._inner = nest.workspace((*states[1:], asked.units), asked.dtype, "inner")
 
     def loops(self) -> tirx.Stmt:
-        """All loops; with an open batch, a version for at least a tile's rows and one for single rows."""
+        """All loops; with a dynamic batch, a version for at least a tile's rows and one for single rows."""
         rows = self._plan.rows
         loops = self._with_rows(rows)
         if rows > 1 and not isinstance(self._batch, int):

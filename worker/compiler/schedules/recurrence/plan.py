@@ -20,7 +20,7 @@ _MAX_VECTORS = 8
 _L2_BYTES_PER_CYCLE = 24
 """Bandwidth of L2, which holds the weights."""
 _MIN_SHARED_WORK = 1 << 15
-"""Multiply-adds of a step that pay for the meeting of the threads, half a microsecond."""
+"""Multiply-adds of a step that outweigh the half microsecond in which threads wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Recurrence:
         directions: 1, or 2 for both.
         units: the size of the cell's states.
         projected: the size of the projected hidden state; None without a projection.
-        length: the number of steps; None if it is open.
-        batch: the number of rows; None if it is open.
+        length: the number of steps; None if it is dynamic.
+        batch: the number of rows; None if it is dynamic.
         batch_first: whether the batch is the first axis of inputs and outputs, instead of the steps.
         has_lengths: whether each row has a length of its own.
-        dtype: of all numbers.
+        dtype: the dtype of all numbers.
     """
 
     cell: Cell
@@ -91,7 +91,7 @@ class Plan:
     """How a layer is computed.
 
     Attributes:
-        rows: of a tile.
+        rows: rows of a tile.
         units: tiles of the units.
         projected: tiles of the projected hidden state.
         parallel: whether threads take whole sequences.

@@ -89,7 +89,7 @@ _ERF_FLOAT64_END = 6.0
 _LOG2_E = 1.4426950408889634
 _ROOT_HALF = {"float32": 0x3F3504F3, "float64": 0x3FE6A09E667F3BCD}
 _BITS_BEYOND_ONE = 4
-"""Adding two does not change a number that is so many bits larger than the mantissa."""
+"""Adding two does not change a number that is this many bits larger than the mantissa."""
 
 
 def exp(x: Expression, doublings: int = 0) -> Expression:

@@ -19,7 +19,7 @@ class Format:
     """A floating-point format and its coefficients; polynomials begin with the highest power.
 
     ``exp_lowest`` is the lowest number whose exponential is a normal number. ``exp_highest`` are the highest
-    whose exponentials are finite, and that whose halved ones are.
+    number whose exponential is finite, and the highest for which half of the exponential is finite.
     """
 
     dtype: str
@@ -40,7 +40,7 @@ class Format:
         return tirx.FloatImm(self.dtype, value)
 
     def highest_exp(self, doublings: int) -> float:
-        """The highest number whose exponential, doubled so often, is finite: not at all, or halved."""
+        """The highest number whose exponential is finite after the doublings: 0, or -1 for half of it."""
         return self.exp_highest[-doublings]
 
     def whole(self, value: int) -> Expression:

@@ -56,7 +56,7 @@ _STEPS = 10
 
 
 def power(base: Expression, exponent: Expression) -> Expression | None:
-    """A product or a root for some constants, else, of float32, through float64; None for float64."""
+    """A product or a root for some constant exponents, else through float64 for float32; None for float64."""
     if isinstance(exponent, tirx.FloatImm) and float(exponent.value) in _PRODUCTS:
         return let(base, _PRODUCTS[float(exponent.value)])
     if format_of(base) is not FLOAT32:
@@ -80,7 +80,7 @@ def exp2(x: Expression) -> Expression:
 
 
 def fmod(left: Expression, right: Expression) -> Expression | None:
-    """The exact remainder, of float32 through float64, where products are exact; None for float64.
+    """The exact remainder, for float32 through float64, where products are exact; None for float64.
 
     A long division: each step computes ``_DIGITS`` binary digits of the quotient, the highest first. A step's
     digits may be off by one; the next step, or a final correction, makes up for it.

@@ -32,7 +32,7 @@ def _empty(emit: Emitter, size: Any, *_: Any) -> Any:
 
 
 def _sequence(emit: Emitter, *arguments: Any) -> Any:
-    """``arange`` and ``linspace``, computed by torch now."""
+    """``arange`` and ``linspace``, computed by torch at compile time."""
     shape = emit.results[0].shape
     if not all(map(is_number, arguments)) or not all(isinstance(axis, int) for axis in shape):
         return emit.stock()

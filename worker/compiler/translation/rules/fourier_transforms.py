@@ -376,7 +376,7 @@ def _complex_row(row: _Row, size: int, given: list[Any], made: list[Any]) -> Non
 
 
 def _real_row(row: _Row, size: int, given: list[Any], made: list[Any]) -> None:
-    """Of odd length: a complex row without imaginary parts, half of whose frequencies are kept."""
+    """For odd lengths: a complex row without imaginary parts, half of whose frequencies are kept."""
     read, write = row.scratch(size)
     row.transform(size, lambda place, lane: (given[0](place, lane), row.number(0)), write)
     out = _writer(row, made)
@@ -384,7 +384,7 @@ def _real_row(row: _Row, size: int, given: list[Any], made: list[Any]) -> None:
 
 
 def _paired_row(row: _Row, size: int, given: list[Any], made: list[Any]) -> None:
-    """Of even length: even positions are real parts, odd ones imaginary parts of a row of half the length."""
+    """For even lengths: even positions are real parts, odd ones imaginary parts of a row half as long."""
     half = size // 2
     read, write = row.scratch(half)
     row.transform(half, lambda place, lane: (given[0](2 * place, lane), given[0](2 * place + 1, lane)), write)
@@ -409,7 +409,7 @@ def _paired_row(row: _Row, size: int, given: list[Any], made: list[Any]) -> None
 
 
 def _row_to_real(row: _Row, size: int, given: list[Any], made: list[Any]) -> None:
-    """Of odd length: the conjugates complete the row; real and imaginary parts change places to invert."""
+    """For odd lengths: the conjugates complete the row; real and imaginary parts change places to invert."""
     read, write = row.scratch(size)
     source = _reader(given)
     with T.serial(0, row.inner) as lane:
@@ -427,7 +427,7 @@ def _row_to_real(row: _Row, size: int, given: list[Any], made: list[Any]) -> Non
 
 
 def _row_to_pairs(row: _Row, size: int, given: list[Any], made: list[Any]) -> None:
-    """Of even length: the reverse of ``_paired_row``."""
+    """For even lengths: the reverse of ``_paired_row``."""
     half = size // 2
     read, write = row.scratch(half)
     source = _reader(given)

@@ -105,7 +105,7 @@ def _median(data: Tensor) -> Tensor:
 
 
 def _median_along(data: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower median of floats, or the first NaN, which sorting moves behind all numbers."""
+    """The lower median of floats, or the first NaN, which sorting moves after all numbers."""
     if not data.is_floating_point() or not data.dim():
         return NotImplemented
     values, places = torch.sort(data, stable=True, dim=dim)

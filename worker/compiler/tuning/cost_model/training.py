@@ -57,8 +57,8 @@ def train(
 
     Args:
         functions: the data.
-        seed: of the trees' samples.
-        threads: of the training.
+        seed: the seed of the trees' samples.
+        threads: the threads that train.
         source: what measured the data, in words.
     """
     counts = Counter(each.family for each in functions)
@@ -104,7 +104,7 @@ def _learned(family: str, functions: Sequence[MeasuredFunction], seed: int, thre
 
 
 def _prior(functions: Sequence[MeasuredFunction]) -> dict[str, float]:
-    """How much of the speed what the family expects explains, by least squares."""
+    """The weights of the family's expectations that best explain the speeds, by least squares."""
     rows = np.concatenate([_centered(np.nan_to_num(_matrix(each.features, _EXPECTED))) for each in functions])
     speeds = np.concatenate([_speeds(each.seconds) for each in functions])
     weights, *_ = np.linalg.lstsq(rows, speeds, rcond=None)
@@ -118,7 +118,7 @@ def _trees(
     seed: int,
     threads: int,
 ) -> tuple[Tree, ...]:
-    """Trees for what the prior leaves of the speeds; each function counts alike."""
+    """Trees for the part of the speeds that the prior does not explain; each function counts alike."""
     import xgboost
 
     rows = np.concatenate([_matrix(each.features, names) for each in functions])

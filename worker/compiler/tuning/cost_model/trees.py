@@ -1,7 +1,7 @@
 """The learned model as a file: regression trees for each family, and how well they rank other functions.
 
 The file is JSON, read strictly: trees whose children follow their parents, of finite numbers, within limits.
-So anyone's file can order plans badly, and nothing else. This module imports neither torch nor TVM.
+So a hostile file can order plans badly, but do no other harm. This module imports neither torch nor TVM.
 """
 
 from __future__ import annotations
@@ -111,11 +111,11 @@ class CostModel(Document):
     """A model of several families.
 
     Attributes:
-        format: of the file.
+        format: the file's format.
         features_version: the version of the features that it compares.
         data: the digest of what it was trained on.
-        functions: how many functions that was.
-        plans: how many plans.
+        functions: how many functions it was trained on.
+        plans: how many plans it was trained on.
         source: what measured them, in words.
     """
 

@@ -1,4 +1,4 @@
-/* Times a kernel on tensors that it makes up: what a device runs of a search.
+/* Times a kernel on made-up tensors. Devices run it for the candidates of a search.
  *
  *   ./candidate --threads N --repeat R --seconds S --report FILE.json float32:64x128 int64:scalar ...
  *

@@ -1,4 +1,4 @@
-/* Times the kernels of a candidate on an NVIDIA GPU: what a device with one runs of a search.
+/* Times the kernels of a candidate on an NVIDIA GPU. Devices run it for the candidates of a search.
  *
  *   ./candidate 7/launches [--reference 0/launches] --repeat R --seconds S --report FILE.json float32:64x128 ...
  *
@@ -192,7 +192,7 @@ static int make_arguments(void) {
   return 0;
 }
 
-/* What a run on fresh contents of the arguments that it writes leaves in one of them. */
+/* Fills the arguments that a run writes with fresh contents, runs, and returns one of these arguments. */
 static void *result_of(const program *ran, long index) {
   size_t bytes = bytes_of(index);
   void *found = malloc(bytes + 1);
@@ -232,7 +232,7 @@ static double tolerance_of(const bessemer_dltensor *tensor) {
   return tensor->bits == 64 ? 1e-6 : tensor->bits == 32 ? 1e-3 : 1e-2;
 }
 
-/* The tolerance is relative to an element and to the root of the mean square of its tensor. */
+/* The tolerance is relative to an element's magnitude plus its tensor's root mean square. */
 static size_t count_wrong(const void *ours, const void *wanted, const bessemer_dltensor *tensor) {
   size_t count = count_elements(tensor), width = element_bytes(tensor), wrong = 0, finite = 0;
   if (tensor->type_code != DLPACK_FLOAT && tensor->type_code != DLPACK_BFLOAT) {

@@ -1,13 +1,13 @@
-/* What kernels need of their surroundings: threads, temporary memory, and a place for errors.
+/* What kernels need from their runtime: threads, temporary memory, and a place for errors.
  *
  * A parallel loop is one task for each thread of the session that runs:
  *
  *   caller:   number += 1, wake the others; run task 0
  *             for each other task: if nothing has claimed it, claim it and run it
  *             wait until the tasks that others claimed are done
- *   others:   wait for a new number; if the own task is not claimed, claim it, run it, say that it is done
+ *   others:   wait for a new number; if their own task is not claimed, claim it, run it, say that it is done
  *
- * So a thread that the system does not schedule is not waited for: on a busy machine, a run takes at most as long as
+ * So nothing waits for a thread that the system does not schedule: on a busy machine, a run takes at most as long as
  * on one thread, and the rest of a task that was interrupted. Threads spin for a while before they sleep, since the
  * kernels of a run follow each other within microseconds.
  *
@@ -16,7 +16,7 @@
  *
  *   caller:   number += 1, wake the others; wait briefly for them; claim what they have not claimed
  *             the team is the caller and those who claimed; run task 0 of as many tasks as the team has members
- *   others:   wait for a new number; claim the own task, join; when the team is known, run a task
+ *   others:   wait for a new number; claim their own task, join; when the team is known, run a task
  */
 #include "plan.h"
 #include "system.h"

@@ -29,10 +29,10 @@ lanes, powers the keys.
 
 Edges: groups of queries, tiles of keys and vectors of features move back over their neighbors. Under a causal
 mask, keys after a group's last query are not read. If there are more keys than queries, as in a cache, and a
-mask selects scores, each group first looks for the first and the last key that the mask shows, and reads none
-before and after: the power of a hidden key is zero. So a step of decoding takes as long as the filled part of
-the cache, or as the window that the query sees. Open numbers of queries and keys come in versions, chosen at
-run time; the last window takes the rest of the keys.
+mask selects scores, each group first finds the first and the last key that the mask shows, and reads only
+these and the keys between them: the power of a hidden key is zero. So the time of a decoding step grows with
+the filled part of the cache, or with the window that the query sees. Dynamic numbers of queries and keys get
+several versions, chosen at run time; the last window takes the rest of the keys.
 
 Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3; Dao et al.,
 "FlashAttention", 2022, algorithm 1, for the order of the loops; Dao, "FlashAttention-2", 2023, section 3.1,
@@ -282,7 +282,7 @@ class _Writer(AttentionLoops):
             return nest.sequence(scores, self._results(group, window, buffers))
 
         if self.counts_keys:
-            # A tile of keys must fit behind the hidden keys that are skipped.
+            # A tile of keys must fit after the hidden keys that are skipped.
             skipped = self._clipped(buffers.first[group.number] - start, size - self.plan.tile.keys)
             rest = self._clipped(buffers.end[group.number] - start, size) - skipped
             values = ((skipped, "skipped"), (tirx.Max(rest, self.number(0)), "seen"))

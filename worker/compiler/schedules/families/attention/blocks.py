@@ -169,7 +169,7 @@ def find_attention(schedule: s_tir.Schedule) -> AttentionBlocks | None:
 
 
 def _output(result: Block, blocks: Sequence[Block]) -> Any:
-    """The store of an element of the result: of its rounded value, if the last block rounds it."""
+    """The store of an element of the result, which the last block may round."""
     final, last = result.body.body, blocks[-1].body.body
     if blocks[-1] is result:
         return final

@@ -48,7 +48,7 @@ class QueryGroup:
 
 @dataclass(frozen=True)
 class Window:
-    """A window of keys: the first key, their number, how many of them a group sees, and if no other came."""
+    """A window of keys: the first key, their number, how many a group sees, and whether it comes first."""
 
     start: Any
     size: Any

@@ -1,4 +1,4 @@
-"""Convolutions of plain images of few channels (stems), and windows right behind a convolution::
+"""Convolutions of plain images of few channels (stems), and windows right after a convolution::
 
     for parallel task in (image, group of output blocks, band of rows):
         for row in band:
@@ -74,7 +74,7 @@ _MAX_OUTER_TILES = 4
 _MAX_STATEMENTS = 512
 _MAX_TILES = 16
 _MOST_REPEATED = 1.1
-"""The work of the thread with the most, with a pool, relative to an even share without one."""
+"""The most work that a thread may have with a pool, relative to an even share without one."""
 _DTYPES = frozenset({"float32", "float64"})
 
 
@@ -90,7 +90,7 @@ class ChainPlan:
 
 @dataclass(frozen=True)
 class Windowed:
-    """The pool behind a chain: its windows, and the block that writes their image, if any."""
+    """The pool after a chain: its windows, and the block that writes their image, if any."""
 
     parts: WindowParts
     border: Block | None
@@ -104,7 +104,7 @@ class Chain:
         image: the plain image, without a border.
         surrounded: the buffer that the sums read, with the border if there is one.
         main: the block of the sums.
-        last: the elementwise block behind it, which writes the result if no pool follows; None if a pool
+        last: the elementwise block after it, which writes the result if no pool follows; None if a pool
             reads the sums.
         rows: the convolution's rows.
         columns: its columns.
@@ -149,7 +149,7 @@ class Chain:
 
 
 def write_chain(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
-    """Write the loops of a stem, or of a convolution and the windows behind it; None for other functions."""
+    """Write the loops of a stem, or of a convolution and the windows after it; None for other functions."""
     trial = schedule.copy()
     chain = find_chain(trial)
     plans = () if chain is None else chain_plans(chain, machine)
@@ -161,7 +161,7 @@ def write_chain(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser)
 
 
 def find_chain(schedule: s_tir.Schedule) -> Chain | None:
-    """The parts of a chain, of whose last block the result is cached; None for other functions."""
+    """The parts of a chain, whose last block's result is cached; None for other functions."""
     named = name_of_family(schedule, CONVOLUTION)
     main = None if named is None else read_block(schedule, schedule.get_sblock(named))
     if main is None or not has_one_dtype(main):
@@ -196,7 +196,7 @@ def _with_last(schedule: s_tir.Schedule, chain: Chain, known: set[str]) -> Chain
 def _with_epilogue(
     schedule: s_tir.Schedule, main: Block, epilogue: str | None
 ) -> tuple[Block | None, Block | None]:
-    """A block, and the one that writes its result, its own one if it has no epilogue."""
+    """A block, and the block that writes its result: the epilogue, else a copy."""
     last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(main.handle, 0, "global")
     return read_block(schedule, main.handle), read_block(schedule, last)
 

@@ -69,7 +69,7 @@ _TASK_CYCLES = 150
 _SCATTERED_COST = 1.02
 _FEW_REGISTERS = 16
 _SCATTERED_COLUMN_COST = 0.03
-"""What each such pixel costs besides if registers are few: 512 channels at 7x7 on Zen 3, by
+"""The extra cost of each such pixel if registers are few, measured with 512 channels at 7x7 on Zen 3 by
 ``make bench-tiles``."""
 _MAX_UNROLLED_COLUMNS = 11
 _UNROLLED_REGISTERS = 32
@@ -78,8 +78,8 @@ _MIN_UNROLLED_TAPS = 512
 of 1x1; with 12 columns and more, or few taps, it loses up to half of the speed."""
 _MIN_FAR_TAPS = 256
 _FAR_IMAGES = 2
-"""Measured on Zen 4: unrolling saves 5 to 21 percent of 1x1 convolutions of images of more than so many times
-L2, whose loads then begin earlier. Others lose up to a tenth."""
+"""Measured on Zen 4: unrolling saves 5 to 21 percent of 1x1 convolutions of images larger than this multiple
+of L2, whose loads then begin earlier. Others lose up to a tenth."""
 
 
 @dataclass(frozen=True)

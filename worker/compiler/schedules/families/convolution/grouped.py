@@ -408,7 +408,7 @@ class _Writer:
         return tirx.Shuffle([loaded] * (lanes // groups), lanes_of)
 
     def _finish(self, kept: Any, place: _Place, at: tuple[Any, Any], first: Any) -> tirx.Stmt:
-        """Apply the epilogue to a tile and store it, block by block, the blocks from ``first`` on."""
+        """Apply the epilogue to a tile and store it block by block, starting with block ``first``."""
         count = int(kept.shape[1])
 
         def finish_column(x: Any) -> tirx.Stmt:

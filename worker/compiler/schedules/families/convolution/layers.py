@@ -1,6 +1,6 @@
 """Convolutions among whose algorithms a search may choose.
 
-They have 3x3 taps, or 3 of a sequence, stride 1 and a fixed batch.
+They have 3x3 taps (3 for a sequence), stride 1 and a fixed batch.
 
 The layout phase names such a layer in an annotation (``LAYER``) of its function, so that a search knows which
 functions compute it, and can ask the layout phase for another algorithm.
@@ -27,7 +27,7 @@ from worker.compiler.schedules.families.convolution.winograd_points import TAPS
 from worker.compiler.schedules.processors import Machine
 
 DIRECT = 1
-"""The side of a tile of one output, which is the direct convolution."""
+"""The side of a tile with one output, which stands for the direct convolution."""
 
 
 @dataclass(frozen=True, order=True)

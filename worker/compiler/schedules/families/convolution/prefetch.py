@@ -1,8 +1,8 @@
 """Prefetches of a convolution's next weights, while a thread computes with the current ones.
 
 A thread reads the weights of some output blocks, or a part of them, for each tile of the image, then the next
-ones. The first tile would wait for memory, so each tile asks for its share of the next weights, at every tap
-of the window.
+ones. The first tile would wait for memory, so each tile prefetches its share of the next weights, at every
+tap of the window.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class NextWeights:
 
 
 def prefetches_weights(weight_bytes: int, uses: int, machine: Machine) -> bool:
-    """Whether tiles ask for the next weights: those that come from memory and are used little.
+    """Whether tiles prefetch the next weights, as they do if these come from memory and are used little.
 
     Args:
         weight_bytes: all weights.
@@ -66,7 +66,7 @@ def with_prefetches(function: tirx.PrimFunc, loop: Any, following: NextWeights) 
 
 
 def _prefetches(body: tirx.Stmt, following: NextWeights) -> list[tirx.Stmt]:
-    """Ask for a tile's share of the next weights of a tap: as many lines of each block's lanes."""
+    """Prefetch a tile's share of the next weights of a tap: the same number of lines for each block."""
     loops, (block, *outer, lane, _) = _read(body, following.weights)
     weights, dtype = following.weights, nest.dtype_of(lane)
     lanes, columns = (int(size) for size in weights.shape[-2:])

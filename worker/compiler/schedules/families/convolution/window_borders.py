@@ -12,8 +12,8 @@
 Registers hold the sums. A tap on the border would change nothing, so it is left out: rows by a branch, which
 is the same for all tiles of a row, and columns when the code of the outermost tiles is written.
 
-Edges: the last, shorter tile is one of those whose code is their own. Windows with more than four such tiles,
-or with many taps, copy their border (``depthwise``).
+Edges: the last, shorter tile is one of the outer tiles with code of their own. Windows with more than four
+such tiles, or with many taps, copy their border (``depthwise``).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Side:
         return self.pixel(first, 0) >= 0 and self.pixel(end - 1, self.taps - 1) < self.size
 
     def outer_tiles(self, width: int) -> tuple[int, int]:
-        """The number of tiles before the first and from the first one behind the inner tiles on."""
+        """The numbers of tiles before and after the inner tiles, which do not touch the border."""
         starts = range(0, self.output, width)
         inner = [
             number

@@ -293,7 +293,7 @@ class _Writer:
         return transformed(self._matrices("image"), pixel, result, self._vectors)
 
     def _matrices(self, name: str) -> tuple[Matrix, Matrix]:
-        """Of the rows and of the columns."""
+        """The matrices for the rows and for the columns."""
         down, across = (getattr(transforms(side), name) for side in self._shape.tile)
         return down, across
 
@@ -325,7 +325,7 @@ class _Writer:
     def _multiply(self, buffers: _Buffers, group: Any, is_last: Any) -> tirx.Stmt:
         """The products of a group of output blocks and all tiles of a strip, point by point.
 
-        The last group asks for the pixels of the next strip: earlier ones would not stay in L2.
+        The last group prefetches the pixels of the next strip: earlier ones would not stay in L2.
         """
         register_tiles = ceil(self.plan.strip / self.plan.tiles)
 
@@ -344,9 +344,9 @@ class _Writer:
         return self._square((self._shape.points, register_tiles), register_tile)
 
     def _next_pixels(self, buffers: _Buffers, place: tuple[Any, Any, Any]) -> list[tirx.Stmt]:
-        """Ask for a point's pixels of the next strip's tiles: those of a register tile and an input block.
+        """Prefetch a point's pixels of the next strip's tiles, for a register tile and an input block.
 
-        Each point of a transformed tile stands for one of its pixels, of which there are as many.
+        Each point of a transformed tile stands for one of its pixels, which are as many as the points.
         """
         (point, c, first), following, source = place, buffers.following, self.parts.image
         if following is None:
@@ -360,7 +360,7 @@ class _Writer:
         return [nest.serial(self.plan.tiles, of_tile, self._index)]
 
     def _next_weights(self, outer: tuple[Any, Any], visit: tuple[Any, int], c: Any) -> list[tirx.Stmt]:
-        """Ask for a register tile's share of the weights of the next point, of an input block."""
+        """Prefetch a register tile's share of the next point's weights of an input block."""
         shape, weights, (number, visits) = self._shape, self.parts.weights, visit
         if not prefetches_weights(shape.weight_bytes, self.plan.strip, self.machine):
             return []

@@ -23,11 +23,11 @@ _MAX_STRIP = 64
 BYTES = 4
 """Bytes of a float32."""
 _INEFFICIENCY = 1.3
-"""Measured cycles by those of ``cycles_of``, whose transforms and stores wait for the caches now and then."""
+"""The ratio of measured to modeled cycles: transforms and stores sometimes wait for the caches."""
 _NOT_HIDDEN = 0.1
-"""Of the shorter of arithmetic and memory's time: the share that the longer does not hide."""
+"""The share of the shorter time, of arithmetic or of memory, that the longer one does not hide."""
 _LEAST_GAIN = 0.85
-"""The share of the direct convolution's cycles that are expected at most: models err."""
+"""The most that a tile may take of the direct convolution's expected cycles, since models err."""
 _STEP_CYCLES = 20
 """The cost of a register tile besides its multiply-adds: clearing and storing the sums, a loop's end."""
 
@@ -45,7 +45,7 @@ class WinogradShape:
         columns: columns of the output.
         blocks: output blocks of a group, as the weights are packed.
         lanes: channels of a block.
-        dimensions: of the image; a sequence has one.
+        dimensions: the image's dimensions; a sequence has one.
     """
 
     side: int
@@ -222,7 +222,7 @@ def output_operations(tile: tuple[int, int]) -> int:
 
 
 def _operations(down: Matrix, across: Matrix) -> int:
-    """Those of a matrix times a tile times a transposed matrix; a single row is not transformed."""
+    """The operations of a matrix times a tile times a transposed matrix; a single row is not transformed."""
     columns = len(across[0]) * _sums(down) if len(down[0]) > 1 else 0
     moved = len(down[0]) * len(across[0]) + len(down) * len(across)
     return columns + len(down) * _sums(across) + moved

@@ -5,8 +5,8 @@
     for j in columns of X: half[:, j] = M X[:, j]
     for i in rows of M:    result[i, :] = M half[i, :]
 
-Points come in pairs of opposite sign, so rows or columns of a matrix differ in signs only. Rows that do share
-their even and their odd half; of columns that do, the sum and the difference of the vectors are multiplied.
+Points come in pairs of opposite sign, so some rows or columns of a matrix differ only in signs. Such rows
+share their even and odd halves; for such columns, the sum and the difference of the vectors are multiplied.
 That takes 24 instead of 42 operations for a column of F(4 x 4).
 """
 
@@ -72,8 +72,8 @@ def transformed(
     Args:
         matrices: ``down`` and ``across``; a single row is not transformed by ``down``.
         element: the vector of a row, a number, and a column, an expression.
-        result: where a row's, an expression, and a column's vector goes.
-        vectors: what a vector is.
+        result: the place of the vector of a row, an expression, and a column, a number.
+        vectors: the lanes and dtypes of vectors.
     """
     down, across = matrices
     height, width = len(down), len(across[0])

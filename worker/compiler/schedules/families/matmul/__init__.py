@@ -17,8 +17,8 @@ Registers hold the sums, the vectors of the right operand of one step, and one n
 holds a panel of the right operand, which every tile of rows reads again; a part of L2 holds a chunk's rows of
 the left operand, which are read in place. Where these rows fill several chunks, the tasks' order is (batch,
 chunk, panel) unless the left operand is the smaller one to read again (``plan``). Weights come packed as
-``[panels, depth, columns]`` (``pack_linear``). A product of few rows reads them from memory once, so it asks
-for each line before the loop gets there (``prefetch``), unless the processor does. Each task copies its panel
+``[panels, depth, columns]`` (``pack_linear``). A product of few rows reads them from memory once, so it
+prefetches each line before the loop gets there, unless the processor does. Each task copies its panel
 where the columns are not contiguous or are fewer than the tile's, or where several tiles of rows read lines
 that lie far apart. If the plan's ``steps`` are fewer than the depth, all tiles of a chunk sum up ``steps`` of
 it before the next, and memory holds their sums; those of few rows join a total in registers. With
@@ -30,9 +30,9 @@ it before the next, and memory holds their sums; those of few rows join a total 
                 kept[panel, tile] += sums over the part           # the last part goes to the epilogue instead
 
 Edges: the last tile of rows and the last panel move back over their neighbors, so every tile is whole and
-some results are computed twice. Missing columns of a copied panel are zeros. Open rows come in two versions:
-for at least a tile's rows, and for fewer, one by one. Open columns are copied into a panel and stored from
-memory in a loop. A dynamic depth is summed in parts of ``steps`` and a rest.
+some results are computed twice. Missing columns of a copied panel are zeros. Dynamic rows get two versions:
+one for at least a tile's rows, and one for fewer, one by one. Dynamic columns are copied into a panel and
+stored from memory in a loop. A dynamic depth is summed in parts of ``steps`` and a rest.
 
 ``dots`` writes products of narrow numbers for which the processor has an instruction, with other sums.
 

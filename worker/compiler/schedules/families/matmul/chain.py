@@ -1,4 +1,4 @@
-"""Two products right behind each other, as the feed-forward layers of transformers::
+"""Two products, one right after the other, as in the feed-forward layers of transformers::
 
     for parallel task in chunks of rows:
         for panel of hidden columns, tile of rows in chunk:
@@ -112,13 +112,13 @@ def product_chain_plans(chain: ProductChain, machine: Machine) -> tuple[ProductC
 
 
 def _chunk(rows: int, most: int, tile: int, threads: int) -> int:
-    """The rows of a chunk: at most about ``most``, whole tiles, and as many chunks for each thread."""
+    """The rows of a chunk: at most about ``most``, in whole tiles, with equally many chunks per thread."""
     chunks = ceil(ceil(rows / most) / threads) * threads
     return min(rows, ceil(ceil(rows / chunks) / tile) * tile)
 
 
 def _groups(blocks: tuple[Block, ...]) -> list[list[Block]]:
-    """Each block that reduces, with the elementwise ones behind it."""
+    """Each block that reduces, with the elementwise blocks that follow it."""
     groups: list[list[Block]] = []
     for block in blocks:
         if block.reduced or not groups:

@@ -11,7 +11,7 @@ tile's sums are computed as::
 
 A row group is one row, or two for an instruction with 2 x 2 sums. Its groups are loaded from both rows and
 joined, so the left operand is read in place. The right operand is ``[panels, groups, columns * group]``: each
-column's group is contiguous. Constant weights come so (``pack_linear``); each task copies a panel of others.
+column's group is contiguous. Constant weights are packed so (``pack_linear``); tasks copy panels of others.
 
 Edges: if the depth is not a multiple of the group, zeros fill the last group: of the left operand in
 registers, of the right one in memory. A single row is paired with itself. Floating-point sums join ``kept``

@@ -323,7 +323,7 @@ class Writer:
         return [nest.serial(blocks, block, self._index), *([after] if rest else [])]
 
     def _next_panel(self, row: Any, origin: Origin) -> list[tirx.Stmt]:
-        """Ask for the lines of the next panel's rows from ``row`` on, as many as there are chains."""
+        """Prefetch the lines of the next panel's rows from ``row`` on, as many as there are chains."""
         tile = self.plan.tile
         (packed,) = nest.loads_of(self.product.right)
         lanes = max(1, CACHE_LINE * 8 // tvm.DataType(str(packed.source.dtype)).bits)
@@ -335,7 +335,7 @@ class Writer:
         ]
 
     def _prefetches(self, first: Any, origin: Origin) -> list[tirx.Stmt]:
-        """Ask for the lines of weights that come ``ahead`` bytes after those of a turn.
+        """Prefetch the lines of weights that come ``ahead`` bytes after those of a turn.
 
         At the end of a panel, these are the next panel's.
         """

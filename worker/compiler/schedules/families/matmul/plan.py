@@ -24,11 +24,11 @@ Beyond the caches, the order of the tasks decides what is read again::
     parts of the depth outside panels    both once, and the sums once for each part
 
 Parts are outside if weights are packed, the depth is summed in parts anyway, and L2 holds all rows of a part,
-of at least ``_LEAST_STEPS``, but not those of the whole depth beside two panels. Each thread gets as many
-panels as the others. Otherwise chunks are outside if that reads fewer bytes, and if a chunk has enough tiles
-to hide how slowly weights come from memory. A chunk's rows then fill a quarter of L2, beside the results and
-the panels on their way; if half of L2 holds all weights, half of L1, so that a tile's results are whole rows
-before long.
+of at least ``_LEAST_STEPS``, but not those of the whole depth beside two panels. Threads must also be able to
+share the panels evenly. Otherwise chunks are outside if that reads fewer bytes, and if a chunk has enough
+tiles to hide how slowly weights come from memory. A chunk's rows then fill a quarter of L2, beside the
+results and the prefetched panels; if half of L2 holds all weights, they fill half of L1 instead, so that a
+tile's results soon are whole rows.
 
 An instruction that multiplies groups (``Unit``) takes several steps of the depth, and may take several rows:
 its rows are full, its registers hold a group of every row, and it has one chain.
@@ -93,10 +93,10 @@ _LEAST_STEPS = 512
 """With fewer, reading and writing the sums takes longer than reading the left operand again."""
 
 _MANY_PANELS = 8
-"""With so many panels for each thread, their rest does not keep the other threads waiting for long."""
+"""With this many panels per thread, the remainder does not keep the other threads waiting for long."""
 
 _MANY_CHUNKS = 8
-"""With so many chunks for each thread, it does not matter which thread has the larger ones."""
+"""With this many chunks per thread, it does not matter which thread has the larger ones."""
 
 _LEAST_TILES = 8
 """For fewer tiles of rows, weights come from beyond L2 more slowly than the tiles multiply them."""
@@ -506,13 +506,13 @@ def _chunk_tiles(
 
 
 def _even(chunks: int, tiles: int, side: int, threads: int) -> int:
-    """As many chunks, or up to twice as many, so that the busiest thread has the fewest tiles.
+    """The given number of chunks, or up to twice as many, so that the busiest thread has the fewest tiles.
 
     Args:
         chunks: the number of chunks.
         tiles: the tiles of rows in all chunks.
         side: the panels that each chunk is multiplied with.
-        threads: each takes as many tasks, one after another, or fewer.
+        threads: each takes the same number of consecutive tasks; the last ones may get fewer.
     """
 
     def busiest(count: int) -> int:

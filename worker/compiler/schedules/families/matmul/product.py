@@ -97,12 +97,12 @@ class Product:
 
     @property
     def stored(self) -> Any:
-        """The statement that stores the result, behind the epilogue if there is one."""
+        """The statement that stores the result, after the epilogue if there is one."""
         return (self.block if self.epilogue is None else self.epilogue).body.body
 
     @property
     def written(self) -> Any:
-        """The buffer of the result, behind the epilogue if there is one."""
+        """The buffer of the result, after the epilogue if there is one."""
         return self.stored.buffer
 
     def result(self, value: Any, places: Places) -> tirx.Stmt:

@@ -20,8 +20,8 @@ registers. A warp reads two rows of queries, which is a broadcast, and sixteen r
 memory have four elements more than the depth, so that vectors of neighboring rows meet different banks. ``r``
 is 4, or less where the grid would leave multiprocessors idle. Sums are float32, whatever the operands are.
 
-Edges: queries behind the last repeat the last one and store nothing; scores of keys behind the last are minus
-infinity; depths and widths are filled up with zeros.
+Edges: queries past the last repeat the last one and store nothing; scores of keys past the last are minus
+infinity; depths and widths are padded with zeros.
 
 Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, algorithm 3; Dao et al.,
 "FlashAttention", 2022; Dao, "FlashAttention-2", 2023, section 3.1: queries in the outer loop, one division at
@@ -85,7 +85,7 @@ class AttentionTiles:
     Attributes:
         rows: the queries of a thread.
         columns: the keys of a thread.
-        depth: the head's size, filled up.
+        depth: the head's size, padded.
         lanes: adjacent features of a thread.
         chunks: such vectors of features of a thread.
     """
@@ -108,7 +108,7 @@ class AttentionTiles:
 
     @property
     def width(self) -> int:
-        """The features of the result, filled up."""
+        """The features of the result, padded."""
         return self.lanes * self.chunks * _SIDE
 
     @property

@@ -21,19 +21,19 @@ ROWS = 16
 STAGES = 2
 """The tiles of keys and values that shared memory holds."""
 _GRAIN = 16
-"""What keys, depth and width are filled up to."""
+"""Keys, depth and width are padded to a multiple of this."""
 _MOST_DEPTH = 128
 _MOST_KEYS = 128
 _MOST_REGISTERS, _MOST_BESIDE_MASKS = 160, 128
-"""Of scores, result and queries: a mask's numbers need some, too."""
+"""Registers for scores, result and queries: a mask's numbers need some, too."""
 _PRODUCT_CYCLES = 3
-"""Of a multiprocessor for 16 by 8 by 16 products."""
+"""A multiprocessor's cycles for 16 by 8 by 16 products."""
 _SCORE_CYCLES = 0.12
-"""Of a multiprocessor, from a score to its power."""
+"""A multiprocessor's cycles from a score to its power."""
 _RESCALE_CYCLES = 0.02
-"""The same, for a feature of the result."""
+"""A multiprocessor's cycles to rescale a feature of the result."""
 _WARP_CYCLES = 60
-"""The same, for a warp's shuffles and its wait in a tile."""
+"""A multiprocessor's cycles for a warp's shuffles and its wait in a tile."""
 _SHARED_BYTES_PER_CYCLE = 128
 _L2_BYTES_PER_CYCLE = 40
 _TILE_LATENCY, _BLOCK_LATENCY = 500, 1500
@@ -44,12 +44,12 @@ class AttentionPlan:
     """How warps divide attention.
 
     Attributes:
-        warps: of a block.
-        fragments: of 16 queries of a warp.
-        keys: of a tile.
-        depth: the head's size, filled up.
-        width: the features of the result, filled up.
-        bits: of an element.
+        warps: warps of a block.
+        fragments: fragments of 16 queries of a warp.
+        keys: keys of a tile.
+        depth: the head's size, padded.
+        width: the features of the result, padded.
+        bits: bits of an element.
     """
 
     warps: int

@@ -14,15 +14,15 @@
             result += powers * values                                          # mma
         output = result / total                                                # through shared memory
 
-Of 16 queries by 8 keys, a thread has two neighbors in two rows: so four threads share a query, and the sums
-of one product are a factor of the next one as they lie (two fragments of 8 keys are one of 16 steps). So
-scores and powers stay in registers. ``f`` is computed in float32, powers are rounded once.
+Of 16 queries by 8 keys, a thread has two neighbors in two rows. So four threads share a query, and the sums
+of one product are already laid out as a factor of the next one (two fragments of 8 keys are one of 16 steps).
+Scores and powers thus stay in registers. ``f`` is computed in float32, powers are rounded once.
 
 A fragment of tf32 has half as many steps, and a thread would hold the wrong neighbors of powers. As the order
 of a sum's terms is free, the steps of a fragment are its keys in another order: 0, 2, 4, 6, 1, 3, 5, 7.
 
-Edges: queries, keys, depths and features behind the last are zeros in shared memory. A tile masks its keys
-behind the last, and those behind a query, only if it has any. A warp without queries only copies.
+Edges: queries, keys, depths and features past the last are zeros in shared memory. A tile masks its keys
+past the last, and those after a query, only if it has any. A warp without queries only copies.
 
 Sources: Dao, "FlashAttention-2", 2023, sections 3.1 and 3.3; PTX ISA, "Matrix Fragments for mma.m16n8k16".
 """
@@ -225,7 +225,7 @@ class TensorCoreAttention:
         return tirx.Max(tirx.Min(seen, number(tiles)), number(0))
 
     def _where_queries(self, first: Any, warp: Warp, statement: tirx.Stmt) -> tirx.Stmt:
-        """A statement that warps run that have queries."""
+        """A statement that only warps with queries run."""
         extent, plan = self.blocks.row.extent, self.plan
         if -extent % plan.queries < plan.fragments * ROWS:
             return statement
@@ -309,7 +309,7 @@ class TensorCoreAttention:
         return nest.sequence(*statements)
 
     def _share(self, fragment: int, step: int, at: int) -> Any:
-        """A register of the left factor of values: powers as they lie."""
+        """A register of the powers as the left factor of the values, without moving them between threads."""
         first = fragment * self.plan.keys // 8
         if self.blocks.dtype == _FLOAT:
             power = self._scores[number((first + step) * 4 + at % 2 * 2 + at // 2)]
@@ -402,7 +402,7 @@ class TensorCoreAttention:
         return self._each_score(fragment, half, weigh)
 
     def _masked(self, first: Any, start: Any, warp: Warp) -> list[tirx.Stmt]:
-        """Minus infinity for keys behind the last, and behind the queries."""
+        """Minus infinity for keys past the last, and for keys after the queries."""
         blocks, plan, masks = self.blocks, self.plan, list[tirx.Stmt]()
         rows = [(fragment, half) for fragment in range(plan.fragments) for half in range(2)]
 
@@ -534,7 +534,7 @@ class TensorCoreAttention:
 
 
 def _is_rounded_later(copies: Copies) -> bool:
-    """Whether what a thread copied without registers is still to be rounded."""
+    """Whether a thread must still round what it copied without registers."""
     return copies.tile.is_rounded and copies.tile.is_async
 
 

@@ -34,7 +34,7 @@ from worker.compiler.schedules.plans import PlanChooser
 _NAME = "main"
 
 _FEW_PRODUCTS = 64
-"""The products of a sum up to which one thread computes it, if results share no factors."""
+"""One thread computes a sum of at most this many products, if results share no factors."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def write_product(
     Args:
         schedule: the function, its elementwise blocks inlined.
         gpu: the GPU.
-        plan: one of ``product_plans``; the best guess without.
+        plan: one of ``product_plans``; by default, the best guess.
         precision: how exact products are.
     """
     found = find_sum(schedule)
@@ -96,9 +96,9 @@ def _loops(found: Sum, plan: Plan, gpu: Gpu) -> tirx.Stmt | None:
 
 
 def write_chosen_product(schedule: s_tir.Schedule, gpu: Gpu, choose: PlanChooser) -> tirx.PrimFunc | None:
-    """The same for the plan that is chosen among all of the product's, as a search notes them.
+    """``write_product`` with the plan that is chosen among all of the product's, in the form of ``noted``.
 
-    It is as exact as the function notes.
+    The function's attribute ``TF32`` says how exact it is.
 
     Raises:
         NoSuchPlanError: the wanted plan is not among them.

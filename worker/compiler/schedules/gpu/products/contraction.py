@@ -90,7 +90,7 @@ class Factor:
     Attributes:
         value: an expression of the block's variables.
         outer: the rows or the columns.
-        dtype: of the elements that kernels multiply.
+        dtype: the dtype of the elements that kernels multiply.
     """
 
     value: Any

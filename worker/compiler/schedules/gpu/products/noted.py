@@ -12,7 +12,7 @@ class NotedPlan:
     """The numbers of a ``TilePlan``, a ``SkinnyPlan`` or a ``DirectPlan``; those that it lacks are 0.
 
     Attributes:
-        unit: what multiplies, as the place in ``Unit``, from 1.
+        unit: the position in ``Unit``, from 1.
     """
 
     unit: int = 0

@@ -28,7 +28,7 @@ def divided(
     Args:
         contraction: the product.
         splits: the parts of the depth.
-        blocks: that compute one part.
+        blocks: the number of blocks that compute one part.
         block: what a block does, from its index, its part, and the buffer of all parts (None if it is
             the only one).
     """

@@ -31,7 +31,7 @@ _REGISTERS_BESIDE_SUMS = 96
 _SHARED_BYTES_PER_CYCLE = 128
 _L2_BYTES_PER_CYCLE = 40
 _MEMORY_BYTES_PER_CYCLE = 12
-"""Of one multiprocessor."""
+"""Bytes per cycle for one multiprocessor."""
 
 _STEP_LATENCY = 220
 _BLOCK_LATENCY = 1500
@@ -48,11 +48,11 @@ _MOST_SKINNY_ROWS = 16
 _MOST_PLANS = 48
 
 _LINE_BYTES = 128
-"""Bytes of the depth that a tile has, or half as many."""
+"""Bytes of the depth in a tile; some tiles have half as many."""
 
 
 class Unit(Enum):
-    """What multiplies."""
+    """The instructions that multiply tiles."""
 
     TENSOR = "tensor"
     """Tensor cores: fragments of 16 by 8 results."""
@@ -67,7 +67,7 @@ class ProductShape:
     """What a plan depends on.
 
     Attributes:
-        bits: of the factors' elements.
+        bits: bits of the factors' elements.
         is_tensor: whether tensor cores may multiply them.
         streams_depth: whether the right factor's neighbors in memory are along the depth.
         width: the elements of the right factor that a thread can load at once.
@@ -92,9 +92,9 @@ class TilePlan:
     """How blocks of threads divide a product, and warps a block's tile.
 
     Attributes:
-        unit: what multiplies.
-        rows: of the block's tile, as are ``columns`` and ``depth``.
-        warp_rows: of a warp's (or a warpgroup's) part of it, as are ``warp_columns``.
+        unit: the instructions that multiply.
+        rows: rows of the block's tile, which also has ``columns`` and ``depth``.
+        warp_rows: rows of a warp's (or a warpgroup's) part of it, which also has ``warp_columns``.
         stages: the tiles of the depth that shared memory holds.
         splits: the parts of the depth that different blocks sum.
     """
@@ -171,7 +171,7 @@ class DirectPlan:
     Attributes:
         vector: the neighboring results of a thread.
         pixels: its neighboring vectors, for which it loads one factor once.
-        threads: of a block.
+        threads: threads of a block.
     """
 
     vector: int
@@ -310,7 +310,7 @@ def _plans_with(
 
 
 def _stages(unit: Unit, shape: ProductShape) -> tuple[int, ...]:
-    """Tiles that pass registers are one ahead: more only repeat their code."""
+    """The numbers of stages to try. Tiles that pass registers are one ahead: more would only repeat code."""
     if unit is Unit.WARPGROUP:
         return (3, 4, 5) if shape.copies_async else (3,)
     if not shape.copies_async:

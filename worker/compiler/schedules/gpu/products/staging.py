@@ -32,8 +32,8 @@ class Fragments:
 
     Attributes:
         sums: registers, fragment after fragment.
-        count: of fragments of 16 rows.
-        columns: of each.
+        count: the number of fragments of 16 rows.
+        columns: columns of each fragment.
         row_of: the first row of a fragment in the block's tile.
     """
 

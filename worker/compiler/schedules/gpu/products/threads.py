@@ -65,7 +65,7 @@ def number(value: int) -> Any:
 
 
 def unsigned(value: int, dtype: str = "uint32") -> Any:
-    """An integer without sign."""
+    """An unsigned integer."""
     return tirx.const(value, dtype)
 
 

@@ -57,15 +57,15 @@ class Tile:
 
     Attributes:
         stages: how many such tiles shared memory holds.
-        threads: that copy.
+        threads: the number of threads that copy.
         start: the byte of shared memory where the first one begins.
         is_async: whether pieces go straight to shared memory.
         along_depth: whether a row holds the depth.
         width: the elements of a piece.
         loads_singles: whether threads read single elements of four rows at once.
         has_panels: whether rows of more than 8 chunks are cut, and all rows' first 8 chunks come first.
-        is_rounded: whether each thread rounds what it has copied to tf32: tensor cores would cut it, and the
-            sums of a network's layers would shrink one after the other.
+        is_rounded: whether each thread rounds what it has copied to tf32: tensor cores would truncate it, and
+            sums would shrink from layer to layer of a network.
     """
 
     factor: Factor
@@ -89,7 +89,7 @@ class Tile:
 
     @property
     def bits(self) -> int:
-        """Of an element."""
+        """Bits of an element."""
         return int(tvm.DataType(self.factor.dtype).bits)
 
     @property
@@ -166,7 +166,7 @@ class Copies:
         return moved
 
     def allocations(self) -> tuple[tirx.Stmt, ...]:
-        """The registers that pieces pass, if they do."""
+        """The registers that pieces pass through, if any."""
         return () if self.tile.is_async else (nest.declare(self._held),)
 
     def start(self, depth_start: Any, slot: Any) -> tirx.Stmt:
@@ -322,7 +322,7 @@ def make_tile(
         factor: the factor.
         outer: its rows or columns in a tile.
         plan: the other sizes.
-        name: of the buffer.
+        name: the buffer's name.
         start: the byte of shared memory where the first tile begins.
         can_copy_async: whether the GPU copies without registers.
         loads_singles: whether threads load single elements where rows do not hold the depth.
