@@ -1,4 +1,4 @@
-"""What a key adds to the time of a read."""
+"""How much longer a read takes with a key."""
 
 import time
 from contextlib import closing
@@ -20,7 +20,7 @@ AIM_MS = 2.0
 
 
 def measure_authentication(folder: Path) -> list[Figure]:
-    """Read by turns from two apps on one store: one asks for keys, the other serves every caller."""
+    """Read in turns from two apps on one store: one requires keys, the other serves every caller."""
     data = folder / "authentication"
     with closing(open_store(StoreSettings(data=data))) as store:
         key = store.keys.create(KeyRequest(tenant="default", scope=Scope.READ)).key

@@ -1,8 +1,8 @@
-"""Times functions and those right behind them as one function and as two: ``make bench-chains``.
+"""Times pairs of consecutive functions as one function and as two: ``make bench-chains``.
 
-CASES="vgg-stem mobilenet_v2" has other cases: stems, and models of torchvision. MCPU=x86-64-v3 compiles for
-another processor whose code this one runs. Both sides run in this process, in alternation, on one thread.
-Prints the median processor time as one function, and the median ratio to that as two.
+CASES="vgg-stem mobilenet_v2" selects other cases: stems, and models of torchvision. MCPU=x86-64-v3 compiles
+for another processor whose code this one runs. Both sides run in this process, in alternation, on one thread.
+Prints the median processor time as one function, and its median ratio to the time as two.
 """
 
 from __future__ import annotations

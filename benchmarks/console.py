@@ -36,7 +36,7 @@ POLL_MS = 20
 
 
 def measure_console(folder: Path) -> list[Figure]:
-    """Load pages with a new profile each time; then page through a long list. Nothing without Chromium."""
+    """Load pages, each with a new profile, then page through a list. Without Chromium, only size scripts."""
     scripts = sum(len(file.compressed) for name, file in FILES.items() if name.endswith(".js")) / 1024
     figures = [summarize("the console's scripts, compressed", "KiB", [scripts], SCRIPTS_AIM_KIB)]
     if not CHROMIUM.exists():

@@ -1,11 +1,11 @@
 """Times convolutions, direct and by Winograd's algorithm, in alternation: ``make bench-convolutions``.
 
-They have 3x3 taps, or 3 taps if they are of sequences.
-LAYERS="64x56x64" has other layers: input channels, pixels of a side, output channels; "64x1x3000x64" is a
-sequence: input channels, 1, pixels, output channels. Prints for each layer
-the median time of its kernel, the median ratio of times of neighboring runs for each tile, and what the
-processor's model chooses. All sides run in this process, so their threads do not disturb each other. Before
-each run, one thread reads as much as a model's other weights, so that the layer's own come from memory.
+Convolutions have 3x3 taps, or 3 taps for sequences. LAYERS="64x56x64" selects other layers: input channels,
+pixels of a side, output channels; "64x1x3000x64" is a sequence: input channels, 1, pixels, output channels.
+Prints for each layer the median time of its kernel, the median ratio of neighboring runs' times per tile, and
+what the processor's model chooses. All sides run in this process, so their threads do not disturb each other.
+Before each run, one thread reads as many bytes as a model's other weights have, so that the layer's own
+weights come from memory.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ LAYERS = ("64x56x64", "128x28x128", "256x14x256", "512x7x512", "80x1x3000x512", 
 """The four of ResNet-18, Whisper's first, and one of a text-to-speech model."""
 ROUNDS = 40
 OTHERS_BYTES = 1 << 26
-"""What is read between two runs: in a model, the other layers' weights take the caches."""
+"""The bytes that are read between two runs: in a model, the other layers' weights fill the caches."""
 DIRECT = 0
 _CLOCK = process_time if len(os.sched_getaffinity(0)) == 1 else perf_counter
-"""With one thread, other processes do not count."""
+"""With one thread, processor time leaves out other processes."""
 
 
 class Layer(NamedTuple):
@@ -111,7 +111,7 @@ def _differences(moments: list[float]) -> list[float]:
 
 @contextmanager
 def _forced(side: int) -> Iterator[None]:
-    """Every convolution is computed with tiles of this side, or directly."""
+    """Compute every convolution with tiles of this side, or directly."""
 
     def choose(direct: ConvolutionShape, machine: Machine) -> tuple[WinogradShape, ...]:
         found = faster_by_winograd(direct, machine, least_gain=float("inf"))

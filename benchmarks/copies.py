@@ -1,6 +1,6 @@
 """Prints the share of models' time in functions without products: ``make bench-copies``.
 
-MODELS="densenet121 shufflenet_v2_x1_0" has other models of torchvision, and BATCH=8 more images. Each is
+MODELS="densenet121 shufflenet_v2_x1_0" selects other models of torchvision, and BATCH=8 more images. Each is
 compiled for this machine without trials and runs on one thread. The time of a function is the processor time
 of its fastest run, so that other programs on the machine hardly count.
 """

@@ -1,6 +1,6 @@
 """Times grouped 3x3 convolutions beside other runtimes in alternation, on one thread: ``make bench-grouped``.
 
-LAYERS="128x56x32 256x56x32x2" has other layers: channels, pixels of a side, groups, and, if not 1, the
+LAYERS="128x56x32 256x56x32x2" selects other layers: channels, pixels of a side, groups, and, if not 1, the
 stride. Each is a model of one convolution and a ReLU, from plain image to plain image. Prints for each layer
 the median processor time and the median ratio of ours to that of the same convolution as a dense one with
 merged groups, of ONNX Runtime, and of OpenVINO. All sides run in this process.
@@ -35,7 +35,7 @@ from worker.compiler.schedules.processors import machine_of
 from worker.compiler.target import host_mcpu, host_triple
 
 LAYERS = ("128x56x32", "256x56x32x2", "256x28x32", "512x28x32x2", "512x14x32", "1024x14x32x2", "1024x7x32")
-"""Those of ResNeXt-50."""
+"""The layers of ResNeXt-50."""
 OURS, MERGED = "ours", "merged"
 ROUNDS = 30
 _ROUND_SECONDS = 5e-3

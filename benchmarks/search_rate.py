@@ -1,4 +1,4 @@
-"""Trials a minute of a search, beside stock MetaSchedule's builder and runner: ``make bench-search``.
+"""Trials per minute of a search, beside stock MetaSchedule's builder and runner: ``make bench-search``.
 
 Both sides search the same functions of an example model in the same order, in turns of a round each, in one
 process. They differ in the builder and the runner only.

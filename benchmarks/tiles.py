@@ -1,7 +1,7 @@
 """Times the tiles of convolutions' plans in alternation, on one thread: ``make bench-tiles``.
 
-LAYERS="256x14x1024 256x28x256x3x2" has other layers: input channels, pixels of a side, output channels, and,
-if not 1, taps and strides of a side. MCPU=x86-64-v3 compiles for another processor whose code this one
+LAYERS="256x14x1024 256x28x256x3x2" selects other layers: input channels, pixels of a side, output channels,
+and, if not 1, taps and strides of a side. MCPU=x86-64-v3 compiles for another processor whose code this one
 runs. Prints the processor time of the tile that the model prefers, and of the fastest.
 """
 
@@ -107,7 +107,7 @@ def _function(layer: Layer, target: tvm.target.Target) -> tuple[tirx.PrimFunc, i
 def _times(
     function: tirx.PrimFunc, plans: list[ConvolutionPlan], target: tvm.target.Target, folder: Path
 ) -> list[Timed]:
-    """The least seconds of each plan; medians would tell more of the machine's other work."""
+    """The least seconds of each plan. Medians would include more of the machine's other work."""
     scheduled = {f"plan{number}": _with_plan(function, plan, target) for number, plan in enumerate(plans)}
     named = {name: each.with_attr("global_symbol", name) for name, each in scheduled.items()}
     built = generate_code(tvm.IRModule(named), target)

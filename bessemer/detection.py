@@ -1,4 +1,4 @@
-"""Export detection models of torchvision: an image in, the boxes that the model finds out.
+"""Export torchvision's detection models, which take an image and return the boxes that they find.
 
 ``torch.export`` refuses these models as they are, because they choose their code by the number of boxes.
 ``Detector`` wraps one so that its forward has one path::
@@ -6,7 +6,7 @@
     from bessemer.detection import Detector
 
     model = torchvision.models.detection.retinanet_resnet50_fpn(weights="DEFAULT")
-    client.compile(Detector(model), inputs={"image": photo})
+    client.submit(Detector(model), inputs={"image": photo})
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Detector(nn.Module):
 
 
 def batched_nms(boxes: Tensor, scores: Tensor, groups: Tensor, iou_threshold: float) -> Tensor:
-    """As ``torchvision.ops.batched_nms``, as one operator: boxes suppress others of their group only."""
+    """``torchvision.ops.batched_nms`` as one operator: a box suppresses only boxes of its own group."""
     found: Tensor = torch.ops.bessemer.batched_nms(boxes, scores, groups, iou_threshold)
     return found
 

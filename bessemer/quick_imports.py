@@ -1,4 +1,4 @@
-"""Imports of a program's modules, without collections of garbage."""
+"""Imports a program's modules without garbage collection."""
 
 import gc
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quick_imports() -> Iterator[None]:
-    """Import modules in this context. Their objects stay, so collecting garbage only takes time."""
+    """Import modules in this context. Their objects stay, so a collection would only take time."""
     gc.disable()
     try:
         yield

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 PREFIX = "BESSEMER_"
 OF_THE_MACHINE = frozenset({"BESSEMER_SANDBOX", "BESSEMER_SLOT_UID_BASE"})
-"""Settings that describe the machine and not an operator's service."""
+"""Settings that describe the machine instead of an operator's service."""
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -18,6 +18,6 @@ def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def forget_settings() -> None:
-    """Remove them from the environment of this process and its children."""
+    """Remove an operator's settings from the environment of this process and its children."""
     for name in os.environ.keys() - without_settings(os.environ).keys():
         del os.environ[name]

@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def write_results(outcomes: Iterable[Outcome]) -> None:
-    """Write the outcomes with the machine and the versions, and what older results have beside them."""
+    """Write the outcomes, the machine and the versions; keep older results of what was not run."""
     packages = tuple(name for name in set(SOURCES.values()) if importlib.util.find_spec(name) is not None)
     known = {(one.name, one.form): one for one in (*_newest_outcomes(), *outcomes)}
     found = sort_outcomes(known.values())

@@ -618,7 +618,7 @@ def _silero() -> tuple[nn.Module, Inputs]:
 
 
 def _crepe() -> tuple[nn.Module, Inputs]:
-    """Its package also imports torchaudio, which loads only beside its own torch."""
+    """CREPE, without the package's import of torchaudio, which loads only with the torch it was built for."""
     package = _package_alone("torchcrepe")
     package.PITCH_BINS = 360  # type: ignore[attr-defined]
     model = import_module("torchcrepe.model").Crepe("tiny")
@@ -627,7 +627,7 @@ def _crepe() -> tuple[nn.Module, Inputs]:
 
 
 def _package_alone(name: str) -> ModuleType:
-    """A package whose modules can be imported without what the package itself imports."""
+    """A package whose modules can be imported without running its own imports."""
     found = find_spec(name)
     assert found is not None
     package = ModuleType(name)
@@ -659,7 +659,7 @@ class _FirstByTokens(_Sequence):
 
 
 def _similarity(net: str) -> tuple[nn.Module, Inputs]:
-    """Trained weights over the layers of an untrained network: the package ships only those."""
+    """The package's trained weights over an untrained network's layers: it does not ship the network's."""
     model = import_module("lpips").LPIPS(net=net, pnet_rand=True, verbose=False)
     return model.eval(), (*image(64), *image(64))
 

@@ -19,7 +19,7 @@ from benchmarks.architectures.survey import survey
 from bessemer.contract.target import HOST
 
 LIMIT_SECONDS = 300
-"""Of processor time, as other programs may share the cores."""
+"""Processor time, because other programs may share the cores."""
 
 Task = tuple[Architecture, Form]
 

@@ -59,7 +59,7 @@ class UnfaithfulFileError(Exception):
 def survey(
     architecture: Architecture, form: Form, until: Reached, seed: int = 0, preset: str = HOST
 ) -> Outcome:
-    """Run the stages until one fails, or up to ``until``; for other targets than this machine, all."""
+    """Run the stages until one fails or ``until`` is reached; for a preset other than this machine, all."""
     start = time.perf_counter()
     outcome = Outcome(name=architecture.name, form=form, reached=Reached.NOT_MADE)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.no_grad():

@@ -56,7 +56,7 @@ class Residual(nn.Module):
 
 
 class Chain(nn.Module):
-    """Elementwise operators, one after the other."""
+    """Elementwise operators in a row."""
 
     def __init__(self, count: int) -> None:
         super().__init__()

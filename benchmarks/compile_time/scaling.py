@@ -1,4 +1,4 @@
-"""Compiles models of more and more parts through every stage: ``python -m benchmarks.compile_time.scaling``.
+"""Compiles growing models through every stage: ``python -m benchmarks.compile_time.scaling``.
 
 Each model runs in its own process. The table has the processor time of each stage in seconds. It is linear
 if it grows as fast as the number of parts. The figures are saved in
@@ -121,7 +121,7 @@ def measure(name: str, parts: int) -> Scaled:
 
 
 def processor_seconds() -> float:
-    """The processor time of this process and of all that it started, also of those that have ended."""
+    """The processor time of this process and of all that it started, including those that ended."""
     me = psutil.Process()
     return sum(map(_used, (me, *me.children(recursive=True))))
 

@@ -28,7 +28,7 @@ from worker.compiler.tuning.stored_records import workload_of
 from worker.errors import short_message
 
 PREFERRED, DRAWN = 6, 6
-"""How many plans of a function are timed: the first, and others of the rest."""
+"""How many plans of a function are timed: the family's first choices, and random ones of the rest."""
 
 ROUNDS, ROUNDS_OF_THREADS = 12, 45
 """Several threads suffer more from other load: each waits until all have run."""
@@ -67,7 +67,7 @@ class TimedPlans:
 def time_functions(threads: int, draws: Random, goes_on: Callable[[], bool]) -> Iterator[MeasuredFunction]:
     """Time plans of functions for this processor and for AVX2 until ``goes_on`` is false.
 
-    A function that several models have counts as the first one's.
+    A function that several models have counts for the first one.
     """
     targets = [
         tvm.target.Target({"kind": "llvm", "mcpu": mcpu, "num-cores": threads})
@@ -126,7 +126,7 @@ def _built(
 
 
 def _times(kernels: Sequence[Any], arguments: Sequence[Any]) -> list[float] | None:
-    """The least seconds of each kernel over all rounds, since other load only adds time."""
+    """The least seconds of each kernel over all rounds, because other load only adds time."""
     is_alone = os.environ.get("TVM_NUM_THREADS") == "1"
     clock, count = (thread_time, ROUNDS) if is_alone else (perf_counter, ROUNDS_OF_THREADS)
     once = min(_seconds(kernels[0], arguments, 1, clock) for _ in range(3))

@@ -79,7 +79,7 @@ def _drawn_layers(draws: Random, number: int) -> Source:
 
 
 class _Beside(nn.Module):
-    """Layers that have nothing to do with each other."""
+    """Independent layers, each with an input of its own."""
 
     def __init__(self, layers: list[nn.Module]) -> None:
         super().__init__()

@@ -65,6 +65,6 @@ def write_gguf(path: Path) -> None:
 
 
 def _interleaved(weights: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """llama.cpp rotates neighbors; transformers rotates the halves of a head."""
+    """Interleave the halves of each head: llama.cpp rotates neighbors, transformers rotates the halves."""
     width = weights.shape[1]
     return weights.reshape(HEADS, 2, HEAD // 2, width).swapaxes(1, 2).reshape(weights.shape)

@@ -17,7 +17,7 @@ from benchmarks.architectures.torchvision_models import declare_operators
 
 MAX_LENGTH = 512
 PIECE = 64
-"""Tokens of a piece of the prompt."""
+"""The tokens in a chunk of the prompt."""
 
 LAYERS, HEADS, WIDTH, INNER, WORDS = 12, 12, 768, 2048, 32000
 HEAD = WIDTH // HEADS

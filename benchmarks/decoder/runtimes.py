@@ -26,7 +26,7 @@ from benchmarks.models.side import MissingError
 
 Logits = np.ndarray[Any, Any]
 Step = Callable[[Sequence[int], int], Logits]
-"""The logits ``[WORDS]`` after the last of some tokens, of which the first stands at a position.
+"""Takes tokens and the position of the first one; returns the logits ``[WORDS]`` after the last one.
 
 The cache holds the tokens before the position; what stands there or later is overwritten.
 """
@@ -69,7 +69,7 @@ class Runtime:
 
 
 def load_bundle(place: Place) -> Step:
-    """Our library; the prompt in pieces, then token by token, as ``bessemer generate`` does."""
+    """Our library; the prompt in chunks, then token by token, as ``bessemer generate`` does."""
     os.environ["TVM_NUM_THREADS"] = str(place.threads)
     from bessemer.bundle.run import load
 
@@ -195,7 +195,7 @@ def load_openvino(place: Place) -> Step:
 
 
 def _cut(request: Any, length: int) -> None:
-    """Cut OpenVINO's cache, which grows by each run, to a length; or fill it up with zeros."""
+    """Cut OpenVINO's cache, which grows with each run, to a length, or pad it with zeros."""
     import openvino
 
     for state in request.query_state():

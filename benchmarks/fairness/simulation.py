@@ -109,7 +109,7 @@ def simulate(jobs: Sequence[Job], line: Line, slots: int, until_claims: int | No
         jobs: the jobs.
         line: their order.
         slots: how many run at a time.
-        until_claims: end after so many jobs were started; by default, when all have ended.
+        until_claims: end after this many jobs have started; by default, when all have ended.
     """
     started = [float("inf")] * len(jobs)
     submitted, taken = [0] * len(jobs), [0] * len(jobs)

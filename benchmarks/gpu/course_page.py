@@ -10,7 +10,7 @@ from benchmarks.tables import from_file, newest, table
 RESULTS = Path(__file__).parents[1] / "results"
 TOPIC = "gpu-course"
 PEAK_TFLOPS = {"float32": 67.0, "float16": 989.0}
-"""Of an H100 SXM and an H200, without sparsity. Source: NVIDIA's data sheets."""
+"""The peak rates of an H100 SXM and an H200, without sparsity. Source: NVIDIA's data sheets."""
 
 
 def section(folder: Path = RESULTS) -> str:

@@ -1,6 +1,6 @@
-"""What NVIDIA's assembler says of the kernels of models, without a GPU: ``make bench-gpu-kernels``.
+"""What NVIDIA's assembler reports about the kernels of models, without a GPU: ``make bench-gpu-kernels``.
 
-CASES="bert-1-bf16 resnet18-1-f32" has other cases.
+CASES="bert-1-bf16 resnet18-1-f32" selects other cases.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def _measure(path: Path) -> dict[str, Any]:
 
 
 def launcher(module: Any, plan: dict[str, Any]) -> Callable[..., None]:
-    """What starts a plan's kernels on the tensors of a call."""
+    """A function that starts a plan's kernels on the tensors of a call."""
     spaces = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in plan["workspaces"]]
     steps = []
     for launch in plan["launches"]:
@@ -110,14 +110,14 @@ def launcher(module: Any, plan: dict[str, Any]) -> Callable[..., None]:
 
 
 def checked(answer: Sequence[Any]) -> Sequence[Any]:
-    """What a call of the driver returned besides its status."""
+    """The results of a driver call, without its status. Raises ``RuntimeError`` if the call failed."""
     if int(answer[0]) != 0:
         raise RuntimeError(str(answer[0]))
     return answer[1:]
 
 
 def times_of(runs: dict[str, Callable[[int], object]], copies: int) -> dict[str, float]:
-    """Median milliseconds of a run among ten in a row, the sides in turns."""
+    """The median milliseconds of one of ten runs in a row; the sides take turns."""
     seen: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(_ROUNDS):
         for name, call in runs.items():

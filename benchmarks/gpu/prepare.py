@@ -1,6 +1,6 @@
 """Compiles models for a GPU: ``python -m benchmarks.gpu.prepare FOLDER sm_90 resnet50-32-bf16 …``.
 
-Nothing here needs the GPU. Each bundle lies in the folder ``cases`` by its case's name.
+Nothing here needs the GPU. Each bundle is in the folder ``cases`` under its case's name.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def compile_case(
 
     Args:
         case: the model.
-        target: of the GPU.
-        output: the folder; the search's log and records lie beside it, by its name.
+        target: the GPU, and the processor beside it.
+        output: the folder; the search's log and records are beside it, under its name.
         tuning: the options of a search, if there is one.
-        observer: is informed of stages and progress.
-        turns: when it may measure.
+        observer: is notified of stages and progress.
+        turns: the turns in which it may measure.
     """
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)

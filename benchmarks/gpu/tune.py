@@ -1,7 +1,7 @@
 """Tunes models on this machine's GPU: ``python -m benchmarks.gpu.tune FOLDER resnet50-32-bf16 … --trials N``.
 
 The folder ``cases`` gets the bundle of each case without trials, ``tuned`` that of its search, which
-``benchmarks.gpu.measure`` then times in turns. Beside a tuned bundle lie the search's log, its records and
+``benchmarks.gpu.measure`` then times in turns. Beside a tuned bundle are the search's log, its records and
 ``NAME.json``, its result. Each case has a process of its own; those that search at the same time measure in
 turns. A case that fails is printed, and the next one follows.
 """
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def _in_processes(chosen: argparse.Namespace) -> None:
-    """A forked process for each case, some at a time."""
+    """Tune each case in a forked process, some at a time."""
     forking, waiting = multiprocessing.get_context("fork"), list(chosen.cases)
     running: list[Any] = []
     while waiting or running:

@@ -29,7 +29,7 @@ RESULTS = Path(__file__).parents[1] / "results"
 ROUNDS = 5
 ENDLESS = 1_000_000
 SETTLED_SECONDS = 5.0
-"""After which a program has run at least once."""
+"""The time after which a program has run at least once."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _probe(
 
 
 def _program(folder: Path, threads: int) -> Loaded:
-    """The program reports itself."""
+    """The bundle's program, which measures itself."""
     report = folder / "report.json"
     command = (str(folder / "bundle" / "run"), "--threads", str(threads), "--repeat", "9")
     subprocess.run((*command, "--report", str(report)), check=True, capture_output=True)

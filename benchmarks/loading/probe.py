@@ -1,6 +1,6 @@
 """A process that loads the model in one runtime: ``python -m benchmarks.loading.probe NAME FOLDER THREADS``.
 
-It prints a line when it has run, and waits for a line of its input. So two of them can be there at once.
+It prints a line after its runs, then waits for a line on standard input, so that two of them can run at once.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ PREPARES: dict[str, Callable[[], Load]] = {
 
 
 def main() -> None:
-    """Load, run, and answer."""
+    """Load the model, run it, and print the measurements."""
     name, folder, threads = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     os.environ["TVM_NUM_THREADS"] = str(threads)
     start = PREPARES[name]()

@@ -8,7 +8,7 @@ from benchmarks.machine import Machine
 
 
 class Loaded(BaseModel):
-    """What one process did. Imports come before it, and its memory is counted on top of theirs.
+    """The measurements of one process, without its imports and their memory.
 
     ``second_bytes`` is what a second process with the same model adds to the memory of both.
     """

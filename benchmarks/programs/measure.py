@@ -59,8 +59,8 @@ def measure_programs(
 
     Args:
         folder: an empty folder.
-        names: of example models.
-        rounds: the runs of each side.
+        names: the names of example models.
+        rounds: the number of runs of each side.
         with_python: whether to run ``run.py`` and ONNX Runtime's Python, too.
 
     Returns:

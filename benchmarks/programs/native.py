@@ -18,7 +18,7 @@ class MissingError(RuntimeError):
 
 
 def compiled(name: str, folder: Path) -> Path:
-    """Compile a C program of this folder by zig."""
+    """Compile a C program of this folder with zig."""
     program = folder / name
     command = (sys.executable, "-m", "ziglang", "cc", "-O2", "-Wall", "-Wextra", "-Werror")
     subprocess.run([*command, SOURCES / f"{name}.c", "-o", program], check=True)
@@ -48,7 +48,7 @@ def onnx_command(
     Args:
         program: ``onnx_run``.
         model: the ONNX file.
-        threads: of the session.
+        threads: the number of threads of the session.
         inputs: arrays by the names of the model's inputs. Their bytes are written beside the output.
         output: the file for the first output.
     """

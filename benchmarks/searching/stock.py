@@ -60,7 +60,7 @@ class Course(PyMeasureCallback):
 
 
 def main() -> None:
-    """Search without an end."""
+    """Search until the process is killed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=sorted(EXAMPLES))
     parser.add_argument("folder", type=Path)

@@ -22,7 +22,7 @@ from worker.supervisor.work_dir import USERS_PER_WORKER
 
 SETTLE_SECONDS = 60.0
 MOST_WORKERS = 16
-"""Processes of all services on this machine."""
+"""The most workers of all services on this machine."""
 
 _STEP_SECONDS = 0.5
 

@@ -137,10 +137,10 @@ class Models:
 
 
 def outlasting(action: Callable[[], Result]) -> Result:
-    """Call an operation, and retry if the server was away for longer than the client waits.
+    """Call an operation, and retry if the server was unreachable for longer than the client waits.
 
     Raises:
-        UnreachableError, ServerFailedError: the server stayed away.
+        UnreachableError, ServerFailedError: the server stayed unreachable.
     """
     deadline = time.monotonic() + OUTAGE_SECONDS
     while True:

@@ -72,7 +72,7 @@ class TrialWatch:
 
 
 def lost_records(store: Store, seen: Mapping[tuple[str, int], SeenTrial]) -> list[str]:
-    """Find trials without a record although their key has fewer records than are kept of a key."""
+    """Find trials without a record although their key has fewer records than it may keep."""
     columns = TUNING_RECORDS.c
     query = sa.select(columns.key, columns.trace_digest, columns.seconds)
     with store.database.read() as connection:
@@ -88,7 +88,7 @@ def lost_records(store: Store, seen: Mapping[tuple[str, int], SeenTrial]) -> lis
 
 
 def repeated_trials(events: Sequence[Event]) -> int:
-    """How many trials that were reported in one attempt were missing when the next one went on."""
+    """The number of trials that one attempt reported and the next attempt did not have."""
     lost, last, is_new = 0, 0, False
     for event in events:
         if event.type is EventType.STARTED:

@@ -1,4 +1,4 @@
-"""Reads a bundle's archive. Content passes through two buffers, as tarfile's own copies are slow.
+"""Reads a bundle's archive. Content passes through two buffers, because tarfile's own copies are slow.
 
 While one buffer is filled and written, another thread hashes the other::
 
@@ -19,7 +19,7 @@ import zstandard
 
 MAX_WINDOW_BYTES = 1 << 27
 COPY_BYTES = 4 << 20
-"""Linux caches what is written at once in pages of up to 2 MiB, and maps libraries with these."""
+"""Linux caches each write in pages of up to 2 MiB, and maps libraries with the same pages."""
 
 _READ_BYTES = 1 << 20
 
@@ -53,8 +53,8 @@ class BundleArchive:
         """Write the content of the last entry, a regular file, to a new file, and return its SHA-256.
 
         Raises:
-            FileExistsError: there is a file.
-            tarfile.ReadError: the archive is shorter.
+            FileExistsError: ``path`` exists.
+            tarfile.ReadError: the archive ends too early.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self._source.seek(member.offset_data)
@@ -73,7 +73,7 @@ class BundleArchive:
 
 
 class _Forward:
-    """A stream that tarfile takes for a file, since nothing seeks backward."""
+    """A stream that tarfile can read as a file. It only seeks forward."""
 
     def __init__(self, stream: zstandard.ZstdDecompressionReader) -> None:
         self._stream = stream
@@ -91,10 +91,10 @@ class _Forward:
         return position
 
     def read(self, size: int) -> bytes:
-        """Up to ``size`` bytes, in pieces: a header may claim any size.
+        """Read up to ``size`` bytes, in pieces, because a header may claim any size.
 
         Raises:
-            tarfile.ReadError: no header of a bundle is as long.
+            tarfile.ReadError: the header is longer than any header of a bundle.
         """
         if size > _READ_BYTES:
             raise tarfile.ReadError(f"a header of {size} bytes")

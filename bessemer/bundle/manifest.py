@@ -29,7 +29,7 @@ HEADER = "bessemer_model.h"
 TYPED_HEADER = "model.h"
 STATIC_LIBRARY = "libmodel.a"
 IMPORT_LIBRARY = "model.lib"
-"""What linkers for Windows read of ``model.dll``."""
+"""The import library of ``model.dll``, which Windows linkers read instead of it."""
 CMAKE_FOLDER = "cmake"
 EXAMPLES_FOLDER = "examples"
 PARAMETERS = "params.safetensors"
@@ -48,7 +48,7 @@ RECORDS_FOLDER = "records"
 DATABASE_FILES = ("database_workload.json", "database_tuning_record.json")
 """The files of MetaSchedule's database."""
 RECORD_EXTENSIONS = "extensions.json"
-"""Beside tuning records: the extensions of the request that made them, without which they do not serve."""
+"""The extensions that the tuning records beside it need: those of the request that made the records."""
 LICENSES_FOLDER = "LICENSES"
 SBOM = "sbom.cdx.json"
 STATEMENT = "provenance.intoto.json"
@@ -209,7 +209,7 @@ class Manifest(EntryPoint):
 
     @property
     def entry_points(self) -> tuple[EntryPoint, ...]:
-        """All entry points, the first first."""
+        """All entry points, in order."""
         return (self, *self.entries)
 
     @property

@@ -42,7 +42,7 @@ class Subject(InTotoDocument):
 
 
 class Dependency(InTotoDocument):
-    """What the bundle was made from: an upload by its digest, or a package by its URL."""
+    """An input of the build: an upload by its digest, or a package by its URL."""
 
     name: str | None = None
     uri: str | None = None
@@ -50,7 +50,7 @@ class Dependency(InTotoDocument):
 
 
 class BuildDefinition(InTotoDocument):
-    """What was to be made."""
+    """The requested build."""
 
     build_type: str
     external_parameters: dict[str, Any] = Field(description="The request of the compilation.")
@@ -95,7 +95,7 @@ class Provenance(InTotoDocument):
 
 
 class Statement(InTotoDocument):
-    """Which files were made, and how. The subjects are all files of the bundle but this and its envelope."""
+    """Which files were made, and how. The subjects are all files except this one and its envelope."""
 
     type_: Literal["https://in-toto.io/Statement/v1"] = Field(
         default="https://in-toto.io/Statement/v1", alias="_type"

@@ -112,9 +112,9 @@ WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 HUGE_PAGE_BYTES = 2 << 20
 MADV_COLLAPSE = 25
 MIN_HUGE_BYTES = 32 << 20
-"""Parameters of fewer bytes fit into caches, and small pages into the processor's table of pages."""
+"""Smaller parameters fit into caches, and their small pages into the processor's TLB."""
 SIZE_CHECK = "match_cast error"
-"""What the runtime's message of a refused size contains."""
+"""Part of the runtime's message when it refuses a size."""
 LIBRARY_BLOB = "__tvm_ffi__library_bin"
 MAP_PARAMETERS = "bessemer_map_parameters"
 RUN_PLAN = "bessemer_model_run_on"
@@ -145,7 +145,7 @@ class Spec:
         return PARTS.get(self.dtype, self.dtype)
 
     def shape_of(self, tensor: Any) -> tuple[int, ...]:
-        """The shape of a runtime tensor without the axis of parts."""
+        """The shape of a runtime tensor, without the last axis that holds the parts of complex numbers."""
         shape = tuple(tensor.shape)
         return shape[:-1] if self.dtype in PARTS and shape[-1:] == (2,) else shape
 
@@ -219,7 +219,7 @@ class Sizes:
         return True
 
     def results(self) -> list[list[str]]:
-        """The outputs with one row for each result, for each number of results that depends on data."""
+        """The outputs with one row for each result, grouped by the dynamic size that counts the results."""
         results: dict[str, list[str]] = {}
         for (name, axis), entry in self._outputs.items():
             if axis == 0 and entry["dimension"] in self._of_data:
@@ -371,7 +371,7 @@ class ParameterReader:
         self.specs = _specs(entry["tensors"])
 
     def prepared(self, prepare: Any, path: Path) -> tuple[Any, ...]:
-        """What every entry point takes after its inputs.
+        """The parameters in the form that every entry point takes after its inputs.
 
         Raises:
             BundleError: the file does not hold the tensors that the library was compiled for.
@@ -383,13 +383,13 @@ class ParameterReader:
         return prepared
 
     def read(self, path: Path) -> list[np.ndarray[Any, Any]]:
-        """The tensors of a ``.safetensors`` file in the library's order, in the file's pages.
+        """The tensors of a ``.safetensors`` file in the library's order, as views of the mapped file.
 
         Raises:
             BundleError: the file cannot be read, or a name, a shape or a dtype is not the library's.
         """
         try:
-            # private pages, because NumPy lends nothing that is read-only
+            # private pages, because NumPy does not share read-only arrays by DLPack
             content = np.memmap(path, np.uint8, "c")
             header, data = split_safetensors(content)
         except (OSError, ValueError, RecursionError) as error:
@@ -602,7 +602,7 @@ def _shown(structure: Mapping[str, Any]) -> str:
 
 
 class _Fork(threading.local):
-    """What the current thread knows about the fork that it comes from.
+    """Whether this thread was forked after it had called the runtime, and the thread that calls it instead.
 
     The runtime starts helpers for each calling thread. A fork copies only the calling thread, which then
     waits for helpers that do not exist. A thread that the new process starts has helpers of its own.
@@ -682,7 +682,7 @@ class _Entry(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Plan:
-    """An entry point of the C interface: its place there, the number of its inputs, and its outputs."""
+    """An entry point of the C interface: its index there, the number of its inputs, and its outputs."""
 
     index: int
     inputs: int
@@ -853,7 +853,7 @@ def _refuse_unknown(kind: str, tensors: Mapping[str, Any], specs: Sequence[Spec]
 
 
 def planned_functions(library: ctypes.CDLL, threads: int) -> dict[str, Callable[..., Any]]:
-    """The functions that run the entry points of the C interface, from any thread, by name; empty without it.
+    """The functions by name that run the C interface's entry points from any thread; empty without it.
 
     They take the inputs, then the states, as runtime tensors, and return the outputs, then the states.
     """
@@ -886,7 +886,7 @@ class Entry:
         inputs: its inputs, without the state.
         outputs: its outputs, without the state.
         states: the state that it takes and returns.
-        structure: that of the model's own arguments and result; None in a bundle of an earlier release.
+        structure: the structure of the model's own arguments and result; None in an earlier release's bundle.
         seed: the input that is the seed of its random numbers, or None.
         sizes: its dynamic sizes.
         own_memory: the outputs that need no copy.
@@ -976,7 +976,7 @@ class Entry:
             )
 
     def _in_order(self, outputs: Arrays, references: Arrays, tolerances: Mapping[str, Any]) -> Arrays:
-        """The outputs with results that tie in the order of the references."""
+        """The outputs, with tied results in the order of the references."""
         ordered = dict(outputs)
         for names in self.sizes.results():
             if any(outputs[name].shape != references[name].shape for name in names):
@@ -1004,7 +1004,7 @@ class Model:
     of the model itself belong to a first session.
 
     Most libraries have one entry point. If there are several, ``entry`` names one of ``entries``; by default,
-    methods and attributes mean the first. Entry points share the state that has the same name.
+    methods and attributes refer to the first. Entry points share the state that has the same name.
     """
 
     def __init__(
@@ -1253,8 +1253,8 @@ def load(
     Args:
         bundle: the directory with ``manifest.json``.
         parameters: a ``.safetensors`` file that replaces the bundle's weights, if these are separate.
-        functions: what the library calls and does not contain: a Python file whose ``FUNCTIONS`` has them by
-            name, or such a dictionary. They are registered for the whole process.
+        functions: the functions that the library calls but does not contain: a Python file whose
+            ``FUNCTIONS`` has them by name, or such a dictionary. They are registered for the whole process.
         huge_pages: copy the library's parameters to pages of 2 MiB of this process. Otherwise processes share
             them, in the pages of the system's cache.
 
@@ -1299,7 +1299,7 @@ def load(
 
 
 def _register_effects() -> None:
-    """Give the runtime what TVM's Python package gives it: the effects of ``R.print`` and ``R.assert_op``."""
+    """Register the functions behind ``R.print`` and ``R.assert_op``, unless TVM's Python package did."""
     for name, function in {"relax.run.print": _print, "relax.run.assert_op": _assert}.items():
         if tvm_ffi.get_global_func(name, allow_missing=True) is None:
             tvm_ffi.register_global_func(name, function)
@@ -1355,9 +1355,9 @@ def _functions_of(path: Path) -> Mapping[str, Callable[..., Any]]:
 
 @contextmanager
 def _tvm_names(source: str) -> Iterator[None]:
-    """While the context lasts, ``tvm`` has the names with which files register functions, in any version.
+    """Add to ``tvm``, inside the context, the names with which files of any version register functions.
 
-    Where TVM is not installed, it has nothing else.
+    Where TVM is not installed, the module ``tvm`` has nothing else.
     """
     if re.search(r"^\s*(import|from)\s+tvm\b", source, re.MULTILINE) is None:
         yield
@@ -1471,8 +1471,8 @@ def _update(digest: Any, file: Any, size: int) -> None:
 def _map_parameters(library: ctypes.CDLL, huge_pages: bool) -> None:
     """Map the library's parameters, so that the first run does not fault page by page.
 
-    They stay in the pages of the system's cache, which processes share, and which are mapped in large parts
-    where the cache has such. ``huge_pages`` moves them to private pages of 2 MiB.
+    The parameters stay in the system's page cache, which processes share. They are mapped in large pages
+    where the cache has them. ``huge_pages`` moves them to private pages of 2 MiB.
     """
     if hasattr(library, MAP_PARAMETERS):
         library[MAP_PARAMETERS](ctypes.c_int32(huge_pages))
@@ -1495,7 +1495,7 @@ def _release_blob(library: ctypes.CDLL) -> None:
 
 
 def _forget_pages(arrays: Sequence[np.ndarray[Any, Any]]) -> None:
-    """Unmap the pages of a file that was read. One that is used again comes back from the system's cache."""
+    """Unmap the pages of a file that was read. A page that is used again comes from the system's cache."""
     for file in {id(file): file for file in (getattr(array, "_mmap", None) for array in arrays)}.values():
         if isinstance(file, mmap.mmap):
             file.madvise(mmap.MADV_DONTNEED)
@@ -1503,7 +1503,7 @@ def _forget_pages(arrays: Sequence[np.ndarray[Any, Any]]) -> None:
 
 @contextmanager
 def on_huge_pages() -> Iterator[None]:
-    """Move what the block allocates, prepared parameters, to pages of 2 MiB, as far as Linux (6.1) has some.
+    """Move the memory that the block allocates to pages of 2 MiB, as far as Linux (6.1 or later) has some.
 
     A run of a model with few rows, such as a decoder's step, takes as long as reading its parameters, and
     the processor looks up and prefetches memory page by page.
@@ -1638,11 +1638,11 @@ def _check_names(specs: Sequence[Spec], inputs: Arrays, sizes: Sizes) -> None:
 
 
 NUMBER_KINDS = {bool: "biufc", int: "iufc", float: "fc", complex: "c"}
-"""The kinds of NumPy's dtypes that take a Python number, as by its casting rule ``same_kind``."""
+"""The kinds of NumPy dtypes that accept each type of Python number, as in the casting rule ``same_kind``."""
 
 
 def as_input(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
-    """The array of an input. A Python number becomes one of the input's dtype, which may round it."""
+    """The array of an input. A Python number is converted to the input's dtype, which may round it."""
     if spec.dtype == "bfloat16" or spec.numpy_dtype.kind not in NUMBER_KINDS.get(type(value), ""):
         return _as_array(spec, value)
     try:
@@ -1673,7 +1673,7 @@ def state_array(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
 
 
 def _as_array(spec: Spec, value: Any) -> np.ndarray[Any, Any]:
-    """An input as an array of NumPy, by DLPack without a copy if it is another library's."""
+    """An input as a NumPy array. DLPack converts another library's array without a copy."""
     try:
         if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
@@ -1694,7 +1694,7 @@ def _lent(spec: Spec, array: np.ndarray[Any, Any]) -> Any:
             return tvm_ffi.from_dlpack(array.reshape(*array.shape, 1).view(spec.runtime_dtype))
         return tvm_ffi.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError, ValueError):
-        return _to_tensor(spec, array)  # NumPy does not lend arrays that are read-only
+        return _to_tensor(spec, array)  # NumPy does not share read-only arrays
 
 
 def _shared(tensor: Any, spec: Spec) -> np.ndarray[Any, Any]:
@@ -1724,7 +1724,7 @@ def _empty(spec: Spec, shape: tuple[int, ...]) -> Any:
 
 @lru_cache(maxsize=1024)
 def _kind(shape: tuple[int, ...], dtype: str) -> tuple[Any, Any, Any]:
-    """The runtime's names of a shape, a dtype and the processor: a small run is faster than making them."""
+    """The runtime's shape, dtype and processor objects: making them takes longer than a small run."""
     return tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), tvm_ffi.device("cpu", 0)
 
 
@@ -1817,12 +1817,12 @@ class Column:
 
 
 def order_ties(columns: Sequence[Column]) -> np.ndarray[Any, Any]:
-    """The order of the outputs' rows in which they equal the references, if only ties differ; else their own.
+    """The row order in which the outputs equal the references if only ties differ; else their own order.
 
-    Models that sort their results leave the order of those with equal scores to rounding errors.
+    In models that sort their results, rounding errors decide the order of results with equal scores.
 
     Args:
-        columns: the outputs of one number of results.
+        columns: the outputs whose rows belong to the same results.
     """
     order = np.arange(len(columns[0].reference))
     off = order[~np.logical_and.reduce([column.equal(order, order) for column in columns])]

@@ -19,7 +19,7 @@ class KeyFileError(ValueError):
 
 
 class SignatureError(ValueError):
-    """No signature is the key's, or it covers something else."""
+    """The key made none of the signatures, or its signature covers something else."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ def key_id(key: Ed25519PublicKey) -> str:
 
 
 def require_signature(envelope: Envelope, key: Ed25519PublicKey) -> None:
-    """Check that one of the signatures is the key's.
+    """Check that the key made one of the signatures.
 
     Raises:
-        SignatureError: none is.
+        SignatureError: it made none.
     """
     from cryptography.exceptions import InvalidSignature
 

@@ -192,7 +192,7 @@ class Draft:
         request: the request with a placeholder digest; without ``dimensions`` unless it has inputs.
         dimensions: ranges for these inputs, or for the model's own.
         files: the model files of entries that have their own.
-        beside: what is uploaded beside an IRModule.
+        beside: the arrays that are uploaded with an IRModule.
         extensions: the files of extensions.
         schedules: the files of schedules, and the functions in them, by functions of the module.
         records: the folder of an earlier search's records.
@@ -213,7 +213,7 @@ class Draft:
         return replace(self, request=self.request.model_copy(update={"stop_after": stage}))
 
     def measured_again(self) -> "Draft":
-        """A copy that no earlier compilation answers."""
+        """A copy that is compiled and measured even if an earlier compilation could answer it."""
         return replace(self, request=self.request.model_copy(update={"cache": False}))
 
     def with_inputs(
@@ -247,7 +247,7 @@ def read_draft(
         labels: such as ``team=vision``.
         dimensions: such as ``batch=1..64``.
         constants: such as ``sr=16000``.
-        beside: what is uploaded beside an IRModule.
+        beside: the arrays that are uploaded with an IRModule.
         entries: such as ``decode``, ``decode=forward``, ``decode=decode.pt2`` or ``small,x=1x784``.
         schedules: such as ``fused_linear*=my_schedule.py`` or ``matmul=my_schedules.py:tile``.
 

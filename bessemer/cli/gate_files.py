@@ -45,7 +45,7 @@ UNNAMED = "the model"
 
 @dataclass(frozen=True)
 class GateFiles:
-    """The paths to write; None for none. A summary is appended, the other files are replaced.
+    """The paths to write; None for no file. A summary is appended, the other files are replaced.
 
     ``console`` is the address of the server's console, for links in the summary; empty for none.
     """

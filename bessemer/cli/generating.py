@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from bessemer.bundle.run import Entry, Model, Session, Spec
 
 MAX_TOKEN_DIGITS = 20
-"""As many as the largest number of 64 bits has."""
+"""The number of digits of the largest 64-bit number."""
 
 _MARK = 12345
 
 
 @dataclass(frozen=True)
 class Generated:
-    """What a decoder wrote, and how fast.
+    """The tokens that a decoder wrote, and how fast it was.
 
     Attributes:
         prompt: the tokens that were given.
@@ -147,10 +147,10 @@ def _check_length(model: "Model", entry: "Entry", prompt: int, steps: int) -> No
 
 
 def _keeps(model: "Model", entry: "Entry", position: int) -> bool:
-    """Whether a run at a position writes to the cache: the library ignores writes beyond its end.
+    """Whether a run at a position writes to the cache: the library ignores writes beyond the cache's end.
 
-    The cache is full of a number that no token gives: a padding token's keys may be the zeros it begins with.
-    A run without a position says nothing about it.
+    The cache is first filled with a number that no token writes, because a padding token may write the zeros
+    that the cache begins with. A decoder that takes no position cannot be checked, so it counts as writing.
     """
     import numpy as np
 
@@ -182,7 +182,7 @@ def token_entries(model: "Model") -> dict[int, "Entry"]:
 
 
 def _without_seed(entry: "Entry") -> list["Spec"]:
-    """The inputs but the seed of its random numbers, which each run draws."""
+    """The entry point's inputs except the seed of its random numbers, which each run draws."""
     return [spec for spec in entry.inputs if spec.name != entry.seed]
 
 

@@ -232,7 +232,7 @@ def delete(
 
 
 def _named(client: Client, name: str) -> Sequence[Job | Group | Model | Extension]:
-    """What to delete. A prefix must match only one thing; a digest also names two uploads of one file."""
+    """The resources with a name. A prefix must match only one; a digest can name two uploads of one file."""
     found: list[Job | Group | Model | Extension] = []
     if is_digest_prefix(name):
         uploads = (_unless_missing(client.model, name), _unless_missing(client.extension, name))

@@ -272,7 +272,7 @@ def _tuning_lines(verdict: TuneVerdict | None, options: TuneOptions) -> Iterator
 
 
 def _search_lines(verdict: TuneVerdict) -> Iterator[str]:
-    """What else there is to say of a search."""
+    """Further lines about a search."""
     if short := short_search(verdict):
         yield f"            {short}"
     for device in verdict.devices:
@@ -290,7 +290,7 @@ def _search_lines(verdict: TuneVerdict) -> Iterator[str]:
 
 
 def _stored_lines(use: StoredRecordsUse | None) -> Iterator[str]:
-    """What the service's tuning records did; nothing if there were none."""
+    """How the compilation used the service's tuning records; nothing if it found none."""
     if use is None or use == StoredRecordsUse(hits=0, misses=use.misses):
         return
     yield f"records     of earlier searches for {use.hits} of {use.hits + use.misses} functions"

@@ -198,7 +198,7 @@ def inspect(
 
 
 def _show_graph(job: Job, output: Path | None, json: bool) -> None:
-    """Print the graph of a model; also that of one that cannot be exported, with the problem."""
+    """Print the graph of a model. If the model cannot be exported, print the problem, too."""
     follow(job, errors)
     names = {artifact.name for artifact in job.document.artifacts}
     if GRAPH in names:

@@ -79,7 +79,7 @@ def failure_status(problem: Problem | None) -> ExitStatus:
 
 
 def joint_status(problems: Iterable[Problem | None]) -> ExitStatus:
-    """The exit status of several failed compilations: theirs if it is the same, else that of a failure."""
+    """The exit status of several failed compilations: their own if they agree, else that of a failure."""
     statuses = set(map(failure_status, problems))
     return statuses.pop() if len(statuses) == 1 else ExitStatus.FAILED
 
@@ -153,7 +153,7 @@ def problem_lines(problem: Problem) -> Iterator[str]:
 
 
 def _as_options(text: str) -> str:
-    """A text of the server with the options of the command line in place of fields of the request."""
+    """Replace a field of the request in the server's text with the command line's option."""
     return text.replace("`verification: none`", f"`{UNVERIFIED}`")
 
 

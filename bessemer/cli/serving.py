@@ -63,7 +63,7 @@ def serve(
 
 @contextmanager
 def _marked_as_used(data: Path) -> Iterator[None]:
-    """Say if another service runs on this folder: a second one is rarely meant."""
+    """Lock the folder, and print a note if another service uses it, which is rarely intended."""
     import fcntl  # not on Windows, where clients run
 
     with (data / LOCK).open("w") as lock:

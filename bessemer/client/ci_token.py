@@ -21,8 +21,8 @@ class GitHubToken(httpx.Auth):
     """Adds a valid token to each request.
 
     Args:
-        url: where a step requests a token.
-        request_token: what the step may request it with.
+        url: the URL that issues tokens.
+        request_token: the bearer token for that URL.
         audience: the audience that the server expects.
     """
 

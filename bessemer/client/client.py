@@ -361,7 +361,7 @@ class ClientOperations(Generic[AnyJob, AnyGroup]):
 
         Raises:
             InvalidArgumentError: the files are missing or too large.
-            RequestRefusedError: they are not such files.
+            RequestRefusedError: the files are not such a database.
         """
         return records.import_from(Path(folder), shared)
 

@@ -20,7 +20,7 @@ from bessemer.errors import AnswerInvalidError, WaitTimeoutError
 
 READ_TIMEOUT_SECONDS = 45.0
 MAX_LINE_BYTES = 1 << 22
-"""httpx-sse collects a line of any length."""
+"""The limit of a line, because httpx-sse would buffer a line of any length."""
 
 
 def reconnect_delay_seconds(losses: int) -> float:
@@ -126,7 +126,7 @@ POLL_SECONDS = 1.0
 """Workers upload output about this often."""
 
 CUT = "\N{REPLACEMENT CHARACTER}"
-"""What decoding makes of a character that the server cut in two."""
+"""The character that decoding puts in place of one that the server cut in two."""
 
 
 class LogReader:

@@ -24,7 +24,7 @@ _NPZ, _SAFETENSORS = ".npz", ".safetensors"
 
 @dataclass(frozen=True)
 class Beside:
-    """What is uploaded beside an IRModule.
+    """The arrays that are uploaded with an IRModule.
 
     Attributes:
         weights: values of parameters by their names.

@@ -20,7 +20,7 @@ from bessemer.contract.stage import Stage
 
 
 class UploadOptions(TypedDict, total=False):
-    """What is uploaded beside the model, and what describes the model. ``Client.submit`` describes each."""
+    """The uploads of a submission, and what describes its model. ``Client.submit`` documents each."""
 
     inputs: Inputs
     dimensions: Dimensions

@@ -1,4 +1,4 @@
-"""Outages of the server that those who wait for a job sit out."""
+"""Tolerates outages of the server while a caller waits for a job."""
 
 import time
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ GIVE_UP_SECONDS = 60.0
 
 @dataclass
 class Outage:
-    """Since when calls of the server have failed; None if the last one did not."""
+    """When calls to the server began to fail; None if the last one succeeded."""
 
     since: float | None = None
 

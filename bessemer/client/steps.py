@@ -21,7 +21,7 @@ D = TypeVar("D", bound=Document)
 SHOWN_BYTES = 200
 RETRY_DELAYS_SECONDS = (0.1, 0.4)
 RETRYABLE_STATUSES = frozenset({502, 503, 504})
-"""Not 429: its `Retry-After` is longer than these delays."""
+"""Statuses to retry. 429 is not one, because its `Retry-After` is longer than these delays."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Work:
 
 Step = Call | Sleep | Work
 Flow = Generator[Step, Any, T]
-"""An operation. The outcome of a ``Call`` is a ``Reply``, or the ``httpx.RequestError`` in its place."""
+"""An operation. The outcome of a ``Call`` is a ``Reply``, or the ``httpx.RequestError`` if it failed."""
 
 
 def retry_delay_seconds(attempt: int, status: int | None) -> float | None:

@@ -62,7 +62,7 @@ _NAME: TypeAdapter[str] = TypeAdapter(Name)
 NOT_FOUND = frozenset({404})
 INSPECTION_POLL_SECONDS = 0.05
 UPLOAD_ANSWER_SECONDS = 600.0
-"""The server responds only after it has moved a large upload into the store."""
+"""The timeout of an upload's response, which the server sends only after it has stored the upload."""
 
 
 def upload_all(
@@ -327,7 +327,7 @@ def name_of_model(model: ModelSource) -> str | None:
 
 
 def _with_beside(model: ModelSource, beside: Beside) -> ModelSource:
-    """An IRModule as bytes, with what is beside it; other models unchanged."""
+    """An IRModule as bytes, with the arrays beside it; other models unchanged."""
     content: object = ir_module_bytes(model) if is_ir_module(model) else model
     if not beside:
         return content

@@ -47,7 +47,7 @@ class Page(Protocol[T_co]):
 
 @dataclass(frozen=True)
 class Settings:
-    """The server's URL, the timeout for each part of a response, and what proves who the caller is."""
+    """The server's URL, the timeout for each part of a response, and the caller's credentials."""
 
     url: httpx.URL
     timeout_seconds: float
@@ -138,7 +138,7 @@ class _Driver:
         return f"{str(self._settings.url.copy_with(userinfo=b'')).rstrip('/')}/console"
 
     def _request(self, call: Call) -> dict[str, Any]:
-        """The arguments of ``build_request``, but for the content."""
+        """The arguments of ``build_request``, without the content."""
         seconds = self._settings.timeout_seconds
         return {
             "method": call.method,

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 DEFAULT_TENANT = "default"
-"""The tenant of every caller while the service asks for no keys."""
+"""The tenant of every caller while the service requires no keys."""
 
 TENANT_PATTERN = r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$"
 Tenant = Annotated[str, StringConstraints(pattern=TENANT_PATTERN)]

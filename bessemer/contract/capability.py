@@ -16,7 +16,7 @@ from bessemer.contract.target import GPU_ARCHITECTURES, HOST, ResolvedTarget, Ta
 from bessemer.contract.triple import platform_of
 
 CUDA_SUFFIX = "-cuda"
-"""What a platform with GPUs adds to that of its processor: ``x86_64-cuda``."""
+"""The suffix of a platform with GPUs, after its processor's platform: ``x86_64-cuda``."""
 
 
 class Gpu(Document):
@@ -34,7 +34,7 @@ class Gpu(Document):
 
 
 def code_feature(code: Sequence[str]) -> str:
-    """What a device's GPU must have for a library with machine code for these architectures.
+    """The feature that a device's GPU needs to run a library with machine code for these architectures.
 
     It is one architecture, or the oldest of several, whose PTX every newer GPU compiles: ``sm_75-ptx``.
     """
@@ -178,7 +178,7 @@ def lacks(capability: Capability, needs: Needs | None, on_devices: Container[str
 
 
 def _lacks_for_gpus(capability: Capability, needs: Needs, on_devices: Container[str]) -> tuple[str, ...]:
-    """A worker without the compiler lacks it; one with it and without a fitting GPU lacks the GPU."""
+    """What a worker lacks to compile, and to run if needed, code for GPUs."""
     if not set(needs.gpus) <= set(capability.gpu_architectures):
         return (NO_CUDA,)
     if not needs.runs or needs.platform in on_devices:

@@ -9,14 +9,14 @@ from pydantic import Field, FiniteFloat, StringConstraints, model_validator
 from bessemer.contract.base import Document
 
 MAX_PLANS = 32
-"""How many plans of a function a model is trained on."""
+"""The most plans of a function that a model is trained on."""
 
 MAX_FEATURES = 160
-"""How many numbers describe a plan."""
+"""The most numbers that describe a plan."""
 
 MAX_UNPACKED_BYTES = 1 << 18
 MAX_PACKED_BYTES = 1 << 14
-"""What a function may take in the database: four times what 32 plans usually do."""
+"""The limit of a function in the database: four times the usual size of 32 plans."""
 
 MIN_FUNCTIONS = 8
 """Fewer functions prove nothing."""
@@ -29,19 +29,19 @@ Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 
 Feature = Annotated[FiniteFloat, Field(ge=-1e6, le=1e6)]
 Features = Annotated[dict[FeatureName, Feature], Field(max_length=MAX_FEATURES)]
-"""What a cost model sees of a plan: numbers by name."""
+"""The description of a plan that a cost model sees: numbers by name."""
 
 
 class MeasuredFunction(Document):
     """Plans of one function on one kind of processor, with their times.
 
     Attributes:
-        source: what it is held out with: a model, or the function's structural hash.
-        family: whose plans these are.
-        kind: of the processor: architecture, width of vectors, and one thread (`serial`) or several.
-        features: of each plan.
+        source: the group that is held out together: a model, or the function's structural hash.
+        family: the schedule family of the plans.
+        kind: the kind of processor: architecture, width of vectors, and one thread (`serial`) or several.
+        features: the features of each plan.
         places: each plan's place in the family's order of preference.
-        seconds: of each plan.
+        seconds: the time of each plan.
     """
 
     source: Annotated[str, StringConstraints(pattern=r"^[ -~]{1,200}$")]
@@ -72,12 +72,12 @@ def packed(function: MeasuredFunction) -> PackedPlans | None:
 
 
 def unpacked(stored: bytes) -> MeasuredFunction:
-    """The measured function in what is stored. Raises ``pydantic.ValidationError`` if it is none."""
+    """The measured function in what is stored. Raises ``pydantic.ValidationError`` if it is not one."""
     return MeasuredFunction.model_validate_json(zlib.decompressobj().decompress(stored, MAX_UNPACKED_BYTES))
 
 
 class Judgement(Document):
-    """How well plans of functions that a cost model has not seen were ranked, by it and by their family."""
+    """How well a cost model and the schedule family ranked plans of functions that the model had not seen."""
 
     kind: Kind = Field(
         description="The kind of processor: architecture, width of vectors in bits, and one thread "
@@ -99,7 +99,7 @@ class Judgement(Document):
 
     @property
     def is_better(self) -> bool:
-        """Whether the cost model beats the family's own, in pairs and in the first choice."""
+        """Whether the cost model beats the family's own model, in pairs and in the first choice."""
         return (
             self.functions >= MIN_FUNCTIONS
             and self.accuracy > self.analytic_accuracy

@@ -1,4 +1,4 @@
-"""Recognizes decoders: language models that keep a cache as state and write token by token."""
+"""Recognizes decoders: language models that keep a cache as state and generate token by token."""
 
 from collections.abc import Iterable, Sequence
 from math import prod
@@ -20,13 +20,13 @@ class Tensor(Protocol):
 
 
 def tokens_taken(inputs: Sequence[Tensor]) -> int | None:
-    """How many tokens an entry point takes: their numbers, alone or with as many positions.
+    """How many tokens an entry point takes: token ids, alone or with as many positions.
 
     Args:
         inputs: its inputs without the state.
 
     Returns:
-        None unless all one or two inputs are integers and equally many.
+        None unless there are one or two inputs, all integers, with the same number of elements.
     """
     if not 1 <= len(inputs) <= 2 or not all("int" in spec.dtype for spec in inputs):
         return None

@@ -84,7 +84,7 @@ class DeviceRequest(Document):
 
     @property
     def kind(self) -> Digest:
-        """What devices have in common whose times can be compared. Unknown hardware is like no other."""
+        """The kind: only times of one kind are comparable. Unknown hardware is a kind of its own."""
         known = self.processor or self.name
         gpus = [(gpu.name, gpu.arch) for gpu in self.gpus[:1]]
         parts = (self.platform, known, sorted(set(self.features)), self.cores, gpus, self.emulated)

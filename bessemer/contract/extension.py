@@ -10,7 +10,7 @@ from bessemer.contract.base import Digest, Document
 from bessemer.contract.names import Name, as_name
 
 MAX_EXTENSIONS = 16
-"""The extensions of one request."""
+"""The most extensions that a request may have."""
 
 SUFFIX = ".py"
 _SEPARATORS = re.compile(r"[/\\]")

@@ -17,7 +17,7 @@ GRAPH_PICTURE = "graph.svg"
 
 MAX_NODES = 5000
 MAX_GRAPH_BYTES = 1 << 22
-"""The limit of all nodes of a compilation; the nodes beyond are counted, not kept."""
+"""The limit for all nodes of a compilation. Nodes beyond it are counted, but not kept."""
 
 MAX_TEXT = 200
 MAX_INPUTS = 64

@@ -95,7 +95,7 @@ class TargetResult(Document):
 
     @property
     def outcome(self) -> str:
-        """What came of the compilation, in words."""
+        """The result of the compilation in words."""
         if self.state is JobState.SUCCEEDED and self.bundle_bytes is None:
             return f"stopped after {self.stage}"
         if self.state is JobState.SUCCEEDED:
@@ -124,7 +124,7 @@ class Comparison(Document):
 
 
 def group_of(jobs: Sequence[Compilation]) -> Group:
-    """The group of some compilations, which are all of it, in order.
+    """The group of these compilations, which are all of its compilations, in order.
 
     Raises:
         ValueError: they have no group.

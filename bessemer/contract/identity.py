@@ -37,7 +37,7 @@ def identity_of(request: CompilationRequest, names: Mapping[Digest, str | None],
 
     Args:
         request: the request; its target is known.
-        names: the names of the uploads of extensions and records, which hold where the request has none.
+        names: the names of uploaded extensions and records, which apply where the request names none.
         kind: the kind of worker.
     """
     target = resolve_target(request.target, kind.mcpu, kind.cores)

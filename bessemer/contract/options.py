@@ -163,7 +163,7 @@ RewriteName = Annotated[str, Field(pattern=DOTTED_NAME_PATTERN, max_length=64)]
 MAX_TRIALS = 100_000
 MAX_REWRITES = 64
 MAX_RECORDS = 3
-"""The files of MetaSchedule's database, and the marks of their extensions."""
+"""The two files of MetaSchedule's database, and the file that names their extensions."""
 
 
 class OptimizeOptions(Document):
@@ -215,12 +215,12 @@ STRATEGIES = (EVOLUTIONARY, REPLAY_TRACE, REPLAY_FUNC)
 
 
 OTHER_LIMITS = ("seconds", "until_ms", "gain_below")
-"""Limits of a search that grant it trials."""
+"""The limits of a search other than ``trials``. With one of them, ``trials`` defaults to the maximum."""
 SEARCH_LIMITS = "`trials`, `seconds`, `until_ms` or `gain_below`"
 
 
 STORED_OF_A_FUNCTION = 2
-"""How many of the service's records a search measures of each function."""
+"""How many of the service's records a search measures for each function."""
 
 
 class SearchEnd(GrowingEnum):
@@ -437,7 +437,7 @@ class TuneOptions(Document):
 
 ReferenceName = Annotated[str, Field(pattern=IDENTIFIER_PATTERN, max_length=128)]
 ARRAYS, LOWERING = "arrays", "lowering"
-"""References that are not functions."""
+"""The names of references that are not functions."""
 
 
 class VerifyOptions(Document):
@@ -469,7 +469,7 @@ class VerifyOptions(Document):
     )
 
     def tolerance(self, dtype: DType, products: Float32Products = Float32Products.EXACT) -> Tolerance:
-        """The tolerance for outputs of a dtype, where numbers of float32 are multiplied so."""
+        """The tolerance for outputs of a dtype, given how exactly numbers of float32 are multiplied."""
         part = dtype.part
         if part is DType.FLOAT32 and products is Float32Products.TF32:
             part = DType.FLOAT16

@@ -13,23 +13,23 @@ from bessemer.contract.target import MAX_CORES, Word
 from bessemer.contract.triple import architecture_of
 
 MAX_OF_A_KEY = 8
-"""How many records that ran are kept of one function for one target, threads and compiler."""
+"""The most records of successful trials that are kept for one function, target, threads and compiler."""
 
 MAX_FAILED_OF_A_KEY = 16
 
 NOT_COMPILED = "it does not compile: "
-"""How the failure of a schedule begins that the compiler refused, and would refuse again."""
+"""The prefix of a failure if the compiler refused the schedule, and would refuse it again."""
 
 WRONG_RESULT = "differs from the default schedule's"
-"""What the failure of a schedule says that computed something else."""
+"""Part of a failure if the schedule computed a wrong result."""
 
 MAX_TRACE_CHARACTERS = 1 << 16
 MAX_PACKED_CHARACTERS = 1 << 17
 MAX_WORKLOAD_BYTES = 1 << 23
-"""The JSON of one function's module, unpacked."""
+"""The limit for the JSON of one function's module, unpacked."""
 
 MAX_EXTENTS = 32
-"""How many loops a function may have for similar ones to be found."""
+"""The most loops of a function for which similar functions can be found."""
 
 MAX_DATABASE_BYTES = 1 << 24
 MAX_IMPORTED = 20_000
@@ -42,7 +42,7 @@ WorkloadHash = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}$")]
 """A structural hash of TVM's, in decimal as in its databases."""
 
 RecordTarget = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,4000}$")]
-"""What matters of a target for its code: ``x86_64 znver4 +avx512vnni``, ``cuda sm_90``."""
+"""The part of a target that determines its code: ``x86_64 znver4 +avx512vnni``, ``cuda sm_90``."""
 
 CompilerName = Annotated[str, StringConstraints(pattern=r"^[ -~]{0,200}$")]
 
@@ -87,10 +87,10 @@ class SearchScope(Document):
 
 
 class MeasuredTrial(Document):
-    """A candidate that a search measured: its trace and argument types in TVM's JSON, and what came of it.
+    """A candidate that a search measured: its trace and argument types in TVM's JSON, and the outcome.
 
-    ``kind`` is what functions have in common for which the schedule may be good, besides the number of their
-    loops, whose ``extents`` differ. ``default_seconds`` is the default schedule's time in the same search.
+    ``kind`` identifies similar functions, for which the schedule may be good. They have as many loops, with
+    other ``extents``. ``default_seconds`` is the default schedule's time in the same search.
     """
 
     workload: WorkloadHash
@@ -106,7 +106,7 @@ class MeasuredTrial(Document):
 
     @property
     def digest(self) -> Digest:
-        """What distinguishes its schedule from others of the function."""
+        """The digest that distinguishes its schedule from others of the function."""
         return trace_digest(self.trace)
 
 
@@ -136,7 +136,7 @@ class UncompiledTrial(Document):
 
 
 class SizedFunction(Document):
-    """A function without records; similar ones are of one of its ``kinds``, and have other extents."""
+    """A function without records. Similar functions share one of its ``kinds``, and have other extents."""
 
     workload: WorkloadHash
     kinds: Annotated[tuple[Digest, ...], Field(max_length=2)]
@@ -266,7 +266,7 @@ EVERY_RECORD = RecordFilter()
 
 
 def record_key(workload: str, target: str, threads: int, compiler: str) -> str:
-    """What records must have in common to be about the same code: a SHA-256."""
+    """The key of records about the same code: a SHA-256."""
     return hashlib.sha256(f"{workload}\n{target}\n{threads}\n{compiler}".encode()).hexdigest()
 
 
@@ -276,10 +276,10 @@ def trace_digest(trace: str) -> Digest:
 
 
 def record_target(target: Mapping[str, Any]) -> str:
-    """What matters of a target in TVM's JSON for its code: no names, no system.
+    """The part of a target in TVM's JSON that determines its code, without names and system.
 
     Raises:
-        ValueError: it is not such a target.
+        ValueError: the target is neither for LLVM nor for CUDA, or a field is missing or malformed.
     """
     kind = target.get("kind")
     if kind == "cuda":

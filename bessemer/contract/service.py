@@ -119,7 +119,7 @@ def takers_of(
 
 
 def usable_platforms(queue: QueueName, on_devices: Container[str]) -> Container[str]:
-    """The platforms of devices that help with the jobs of a queue: they verify what is compiled."""
+    """The platforms of devices that help with a queue's jobs, by verifying what a worker compiles."""
     return on_devices if queue is QueueName.COMPILE else ()
 
 

@@ -62,7 +62,7 @@ BESIDE_GPU = "x86-64-v3"
 
 
 CUDA_VERSION = "13.0"
-"""That of the compilers; see the extra ``cuda`` in ``pyproject.toml``."""
+"""The CUDA version of the compilers; see the extra ``cuda`` in ``pyproject.toml``."""
 
 
 class CudaTarget(Document):

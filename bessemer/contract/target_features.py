@@ -58,7 +58,7 @@ _DOUBLES = "d"
 
 
 def unfit_features(architecture: str, given: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """The features of a target that cannot be, each by its index, with the reason."""
+    """The features that a target cannot have, each as its index and the reason."""
     features = FEATURES[architecture]
     removed = {name[1:] for name in given if name.startswith("-")}
     for index, feature in enumerate(given):

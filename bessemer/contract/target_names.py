@@ -51,7 +51,7 @@ TRIPLES = {
 
 PROCESSORS = frozenset(TRIPLES)
 GENERIC = {"aarch64": "generic", "riscv64": "generic-rv64"}
-"""LLVM's names of the common denominator of an architecture."""
+"""LLVM's name of each architecture's baseline processor."""
 _NO_DOUBLES = (
     "libraries need registers for doubles, which 'generic-rv64' lacks: add '+d', or name the preset 'riscv64'"
 )
@@ -154,7 +154,7 @@ def _named(name: str, value: Mapping[Any, Any]) -> Any:
 
 
 _OF_EXPLICIT = ExplicitTarget.model_fields.keys() - PresetTarget.model_fields.keys()
-"""What only a full target has."""
+"""The fields that only a full target has."""
 
 
 def _changed_gpu(preset: Preset, rest: Mapping[Any, Any]) -> Any:
@@ -193,7 +193,7 @@ def _changed_preset(preset: Preset, rest: Mapping[str, Any]) -> Any:
 
 
 def unknown_part(target: Target) -> tuple[str, PydanticCustomError | ValueError] | None:
-    """The first field of an explicit target that cannot be, with the error; None if all can."""
+    """The first invalid field of an explicit target, with the error; None if all are valid."""
     if isinstance(target, CudaTarget):
         return _unknown_cuda_part(target)
     if not isinstance(target, ExplicitTarget):

@@ -17,9 +17,9 @@ MACOS_X86_64 = "x86_64-apple-macos11.0"
 WINDOWS_X86_64 = "x86_64-pc-windows-gnu"
 
 OLDEST_GLIBC = {"x86_64": (2, 17), "aarch64": (2, 17), "riscv64": (2, 27)}
-"""Libraries need no newer version, whichever their triple names."""
+"""Libraries run with this version of glibc and later ones, even if their triple names a newer one."""
 OLDEST_MACOS = (11, 0)
-"""The first version for Arm."""
+"""The first version of macOS for Arm."""
 
 
 class System(StrEnum):
@@ -58,14 +58,14 @@ def system_of(triple: str) -> System | None:
 
 
 def environment_of(triple: str) -> str:
-    """The C library of a triple without its version: ``gnu``, ``musl``, or what else its last word is."""
+    """The C library of a triple without its version: ``gnu``, ``musl``, or another last word."""
     return triple.rsplit("-", 1)[-1].partition(".")[0]
 
 
 def platform_of(triple: str) -> str:
-    """The architecture of a triple, and what else decides where its programs run: ``aarch64-musl``.
+    """The part of a triple that decides where its programs run: ``aarch64`` or ``aarch64-musl``.
 
-    That is the C library unless it is glibc, or the system unless it is Linux.
+    It is the architecture, then the C library unless it is glibc, or the system unless it is Linux.
     """
     architecture, system = architecture_of(triple), system_of(triple)
     if system in (System.MACOS, System.WINDOWS):

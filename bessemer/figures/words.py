@@ -26,7 +26,7 @@ from bessemer.contract.report import (
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 MAX_SEARCH_SECONDS = 1e6
-"""A longer estimate says nothing: jobs write figures."""
+"""A longer estimate is not shown: it comes from a job, which may report any number."""
 
 SAME_WITHIN = 0.03
 """A ratio this close to 1 counts as equal: repeated runs on one machine differ by as much."""
@@ -127,7 +127,7 @@ def ratio_words(ratio: float) -> str:
 
 
 def short_search(verdict: TuneVerdict) -> str:
-    """That a search had no time for a trial of every function, and what would be enough; else empty."""
+    """A note if a search was too short to try every function, and how long is enough; else empty."""
     ended = (SearchEnd.SECONDS, SearchEnd.JOB_TIME)
     if verdict.ended_by not in ended or verdict.trials >= verdict.workloads:
         return ""
@@ -263,7 +263,7 @@ def decision(result: TuneResult) -> str:
 
 
 def records_used(use: StoredRecordsUse) -> str:
-    """What the service's tuning records did, in sentences."""
+    """How the service's tuning records were used, in sentences."""
     if use.dropped is not None:
         return (
             "The library uses the default schedules: with the service's tuning records, compiling it failed: "

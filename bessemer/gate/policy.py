@@ -365,7 +365,7 @@ def without_base(bounds: Bounds, has_report: bool, has_outputs: bool) -> tuple[s
 
 
 def _alone(report: Report) -> dict[str, Report]:
-    """The report of each entry point as if it were the only one, by name, the first first."""
+    """The report of each entry point as if it were the only one, by name, in order."""
     others = {
         entry.name: report.model_copy(
             update={

@@ -18,13 +18,13 @@ LOCK_TIMEOUT_SECONDS = 10
 """How long a statement waits for a lock on PostgreSQL, so that requests do not wait without end."""
 
 SILENCE_SECONDS = 60
-"""How long PostgreSQL keeps a transaction of a silent client: a frozen process would keep its locks."""
+"""How long PostgreSQL keeps the transaction of a silent client. A frozen process would keep its locks."""
 
 UTF8 = "UTF8"
 _WRITES = "bessemer_writes"
 _LOST = frozenset({"25006", "25P03"})
 """PostgreSQL's SQLSTATEs for a write to a standby or a read-only server, and for a transaction that it ended
-because the client was silent: the connection is of no more use."""
+because the client was silent: the connection is useless after it."""
 _SQLITE_CLOCK = "strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'"
 """In SQLAlchemy's format for SQLite, with microseconds."""
 
@@ -104,7 +104,7 @@ def _is_lost(error: BaseException | None) -> bool:
 
 
 def _give_up_connection(context: sa.ExceptionContext) -> None:
-    """Drop a connection that is of no more use: the next may reach the successor of a former primary."""
+    """Drop a connection that is useless now: the next one may reach a former primary's successor."""
     if _is_lost(context.original_exception):
         context.is_disconnect = True
 
@@ -118,7 +118,7 @@ def _to_json(value: Any) -> str:
 
 
 _IDLE_SECONDS = 10
-"""After this, the system asks whether a silent server is still there; without an answer, calls fail."""
+"""After this, the system probes a silent server. Without an answer, calls fail."""
 
 
 def _server_engine(url: URL) -> sa.Engine:

@@ -6,13 +6,14 @@ StoreError
 ├─ IdempotencyConflictError  the id was used for another request
 ├─ JobNotFinalError          the job has not ended
 ├─ ModelInUseError           jobs that have not ended need the model
-├─ ExtensionInUseError       jobs that have not ended need the extension
+│  └─ ExtensionInUseError    jobs that have not ended need the extension
 ├─ DeviceUnknownError        the device is not registered
 ├─ TooManyDevicesError       the tenant has as many devices as it may have
 ├─ CursorInvalidError        the cursor is not from a page
 ├─ TooLargeError             the upload exceeds the limit
 ├─ EmptyUploadError          the upload is empty
 ├─ UploadStalledError        the upload is too slow
+├─ TooManyUploadsError       the tenant has as many large uploads in progress as it may have
 ├─ DigestMismatchError       the upload has another digest
 ├─ BlobMissingError          the blob does not exist
 ├─ DamagedError              a stored blob no longer matches its digest
@@ -149,7 +150,7 @@ class DamagedError(StoreError):
 
 
 _DISK_FULL = ("disk is full", "disk full", "no space left on device")
-"""What SQLite, PostgreSQL and systems say."""
+"""Parts of the messages of SQLite, PostgreSQL and operating systems."""
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -82,7 +82,7 @@ class Task:
 
 
 class PostponedError(Exception):
-    """A worker cannot do a task now, for a reason that is not the task's: it is retried later."""
+    """A worker cannot do a task now, for a reason outside the task: the task is retried later."""
 
     def __init__(self, why: Postponement, detail: str) -> None:
         super().__init__(detail)
@@ -112,7 +112,7 @@ class Queue(Protocol):
         """The keys of the tasks that are queued or in flight."""
 
     def requeue(self, tasks: Collection[Task]) -> tuple[Task, ...]:
-        """Queue those of the tasks again that are neither queued nor in flight.
+        """Queue again the tasks that are neither queued nor in flight.
 
         The queue finishes a task when it was handled, or when handling it failed too often. The caller passes
         tasks whose rows are not final.

@@ -11,7 +11,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def show(client: Client, folder: Path) -> None:
-    """Both programs keep their threads; each block of the second reads its part of the input once."""
+    """Compile both programs, which keep their threads; each block of the second stages its input once."""
     for name, shared_bytes in (("vector_add", 0), ("window_sum", (128 + 2) * 4)):
         job = compiled_for_gpu(client, PROGRAMS / f"gpu_{name}.py")
         (kernel,) = job.report().gpu_kernels

@@ -23,7 +23,7 @@ class Window(nn.Module):
 
 
 def show(client: Client, folder: Path) -> None:
-    """The CNN compiles; for the other network, the problem names the operator's source line."""
+    """Check both networks. The CNN compiles; the other one's problem names the operator's source line."""
     good = _preflight(client, trained("cnn", folder))
     for use in good.operators:
         print(f"{use.calls} x {use.name}, {use.flops:,} floating-point operations")

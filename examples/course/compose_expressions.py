@@ -16,7 +16,7 @@ from examples.course.session import exported, run
 
 
 def show(client: Client, folder: Path) -> None:
-    """A ReLU of a product in TE, then a softmax that the service translates to tensor expressions."""
+    """Print a ReLU of a product written in TE, then a softmax that the service translates to TE."""
     hidden, exposed = composed(expose=False), composed(expose=True)
     for name, tree in (("hidden", hidden), ("exposed", exposed)):
         print(f"the product is {name}:")
@@ -42,7 +42,7 @@ def show(client: Client, folder: Path) -> None:
 
 
 def composed(expose: bool) -> IrTree:
-    """The TensorIR of ``relu(A @ B)``; the product is a parameter if it is exposed."""
+    """The TensorIR of ``relu(A @ B)``, with the product as a parameter if it is exposed."""
     a, b = te.placeholder((128, 64), name="A"), te.placeholder((64, 32), name="B")
     k = te.reduce_axis((0, 64), name="k")
     product = te.compute((128, 32), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="product")
@@ -52,12 +52,12 @@ def composed(expose: bool) -> IrTree:
 
 
 def parameters(tree: IrTree) -> dict[str, str]:
-    """What the function does with each parameter."""
+    """The role of each parameter, such as ``input``, by name."""
     return {node.name: node.value for node in tree.body if node.kind == "parameter"}
 
 
 def buffers(tree: IrTree) -> dict[str, str]:
-    """The buffers other than the parameters."""
+    """The role of each other buffer, such as ``allocated``, by name."""
     return {node.name: node.value for node in _nodes(tree.body) if node.kind == "buffer"}
 
 

@@ -1,4 +1,4 @@
-"""One library for every batch size."""
+"""Compile one library for every batch size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST = 64
 
 
 def show(client: Client, folder: Path) -> None:
-    """The MLP with a dynamic batch takes 1, 7 and 64 images, and rejects a larger batch."""
+    """Compile the MLP with a dynamic batch. It takes 1, 7 and 64 images, and rejects a larger batch."""
     network = EXAMPLES["mlp"].build()
     graph = torch.fx.symbolic_trace(network)
     ranges = {"batch": (1, LARGEST)}

@@ -1,4 +1,4 @@
-"""Bring Python files with a request: modules by class, a library function, and a search space."""
+"""Send Python files with a request: rules for modules by class, a library function, and a search space."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODULE_MAP, FUNCTIONS, SPACE = (Path(module.__file__) for module in (module_map,
 
 
 def show(client: Client, folder: Path) -> None:
-    """The MLP calls a function in NumPy for each layer; then one of its functions gets a space of its own."""
+    """Call a NumPy function for each layer of the MLP, then give one function a search space of its own."""
     _show_library_function(client, folder)
     _show_space(client, folder)
 

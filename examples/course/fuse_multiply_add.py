@@ -14,7 +14,7 @@ from examples.models import EXAMPLES
 
 
 class Standardized(nn.Module):
-    """The trained MLP after a standardization of each pixel."""
+    """The trained MLP with a standardization of each pixel before it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,12 +23,12 @@ class Standardized(nn.Module):
         self.register_buffer("shift", torch.full((1, 784), -0.5))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Images ``[1, 784]`` to logits ``[1, 10]``."""
+        """Map images ``[1, 784]`` to logits ``[1, 10]``."""
         return self.classes(x * self.scale + self.shift)
 
 
 def show(client: Client, folder: Path) -> None:
-    """``ewise_fma`` replaces the standardization, and the report names its line in this file."""
+    """Enable ``ewise_fma``: it replaces the standardization, and the report names its line in this file."""
     model = exported(Standardized(), EXAMPLES["mlp"].example_inputs(), folder / "standardized.pt2")
     job = client.submit(model, target="host", optimize=OptimizeOptions(enable=("ewise_fma",))).wait()
     report = job.report()

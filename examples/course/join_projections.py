@@ -15,7 +15,7 @@ WIDTH, HEADS, TOKENS = 64, 4, 32
 
 
 class SelfAttention(nn.Module):
-    """Attention with three linear layers of one tensor; seeded random weights."""
+    """Attention with three linear layers that read the same tensor; random weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class SelfAttention(nn.Module):
         self.value = nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``[1, 32, 64]`` to the same."""
+        """Map ``[1, 32, 64]`` to the same shape."""
         query, key, value = (
             layer(x).view(1, TOKENS, HEADS, WIDTH // HEADS).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
@@ -34,7 +34,7 @@ class SelfAttention(nn.Module):
 
 
 def show(client: Client, folder: Path) -> None:
-    """The library calls two functions instead of four."""
+    """Compile with and without the rewrite: with it, the library calls two functions instead of four."""
     model = exported(SelfAttention().eval(), (torch.randn(1, TOKENS, WIDTH),), folder / "attention.pt2")
     plain, joint = (
         client.submit(model, target="host", optimize=options).wait().report()

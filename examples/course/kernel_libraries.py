@@ -12,14 +12,14 @@ from bessemer.client import Client
 from examples.course.session import run, trained
 
 NARROW = "linear[1x128,128x10,10]"
-"""The MLP's second layer, by its name in the report."""
+"""The MLP's second layer, as the report names it."""
 
 FORCED = {"linear": "openblas"}
 MIXED = {NARROW: "openblas", "relu": "c"}
 
 
 def show(client: Client, folder: Path) -> None:
-    """Compile the MLP with OpenBLAS, then with a mixture, then with the faster of both."""
+    """Compile the MLP with OpenBLAS, then with OpenBLAS and C, then with the faster kernel of each layer."""
     for name, kernels, used in (
         ("forced", FORCED, {"bessemer_openblas_linear_bias_relu", "bessemer_openblas_linear_bias"}),
         ("mixed", MIXED, {"bessemer_relu", "bessemer_openblas_linear_bias"}),
@@ -38,7 +38,7 @@ def show(client: Client, folder: Path) -> None:
 
 
 def _compile(client: Client, folder: Path, name: str, kernels: dict[str, str]) -> dict[str, Any]:
-    """Compile, check the bundle against its reference in a clean environment, and return its report."""
+    """Compile, check the bundle against its reference in a new process, and return its report."""
     job = client.submit(trained("mlp", folder), target="host", kernels=kernels).wait()
     bundle = job.download(folder / name)
     subprocess.run([sys.executable, bundle / "run.py"], check=True, capture_output=True)

@@ -27,7 +27,7 @@ for image in np.load("images.npy"):
 
 
 def show(client: Client, folder: Path) -> None:
-    """The libraries of both networks name every drawing rightly; given pictures are named instead."""
+    """Name each drawing, or each given picture, with both networks. They name the drawings correctly."""
     given = {path: read(Path(path)) for path in sys.argv[1:]} if __name__ == "__main__" else {}
     images = given or {name: draw(name) for name in DRAWINGS}
     mlp, cnn = (_words(_compile(client, each, folder), list(images.values())) for each in ("mlp", "cnn"))
@@ -37,7 +37,7 @@ def show(client: Client, folder: Path) -> None:
 
 
 def _compile(client: Client, network: str, folder: Path) -> Path:
-    """The bundle; its report shows the image that the library was verified with."""
+    """Compile a network. The bundle's report shows the image that the library was verified with."""
     options = InspectOptions(images={"x": (SIDE, SIDE)})
     job = client.submit(trained(network, folder), target="host", inspect=options).wait()
     bundle = job.download(folder / network)
@@ -46,7 +46,7 @@ def _compile(client: Client, network: str, folder: Path) -> Path:
 
 
 def _words(bundle: Path, images: Sequence[torch.Tensor]) -> list[str]:
-    """What a library says of images, in a process without torch."""
+    """The classes that a library finds in images, from a process without torch."""
     np.save(bundle / "images.npy", torch.stack(list(images)).numpy())
     command = [sys.executable, "-c", RUN]
     ran = subprocess.run(command, cwd=bundle, check=True, capture_output=True, text=True)

@@ -24,7 +24,7 @@ class WrittenOut(nn.Module):
         self.trained = EXAMPLES["mlp"].build()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Images ``[1, 784]`` to ``[1, 10]``."""
+        """Map images ``[1, 784]`` to logits ``[1, 10]``."""
         hidden = self.trained.hidden(x)
         centered = hidden - hidden.mean(-1, keepdim=True)
         variance = centered.pow(2).mean(-1, keepdim=True)
@@ -33,7 +33,7 @@ class WrittenOut(nn.Module):
 
 
 def show(client: Client, folder: Path) -> None:
-    """With the two default rewrites, the library has fewer functions."""
+    """Compile with and without the two default rewrites: with them, the library has fewer functions."""
     model = exported(WrittenOut(), EXAMPLES["mlp"].example_inputs(), folder / "written-out.pt2")
     reports = [
         client.submit(model, target="host", optimize=options).wait().report()

@@ -1,4 +1,4 @@
-"""Schedule a matrix product for a GPU in steps, from a thread for each element to tensor cores."""
+"""Schedule a matrix product for a GPU in steps, from one thread per element to tensor cores."""
 
 from __future__ import annotations
 

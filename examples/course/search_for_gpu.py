@@ -1,4 +1,4 @@
-"""Let a search write the loops of a product for a GPU: by the families' plans, and in a space by hand."""
+"""Let a search write a product's loops for a GPU: from the families' plans, and in a hand-written space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEARCHES = {
 
 
 def show(client: Client, folder: Path) -> None:
-    """Search twice. Where no worker has a GPU, the cost model's first plan is the result of both."""
+    """Search twice. Where no worker has a GPU, both searches return the cost model's first plan."""
     for name, tune in SEARCHES.items():
         request = CompilationRequest(
             model=client.upload(PROGRAM).digest,

@@ -1,4 +1,4 @@
-"""Let MetaSchedule search the MLP: with each strategy, after the plans, and from its own records."""
+"""Let MetaSchedule search the MLP: with each of its strategies, and after the schedule families' plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRIALS = 16
 
 
 def show(client: Client, folder: Path) -> None:
-    """Search with each strategy, then as by default."""
+    """Search with each strategy, then with the default method, which first measures the families' plans."""
     model = trained("mlp", folder)
     for strategy in STRATEGIES:
         asked = TuneOptions(

@@ -13,7 +13,7 @@ from examples.course.session import run, trained
 
 
 def show(client: Client, folder: Path) -> None:
-    """Operators become kernels, which are fused and scheduled."""
+    """Print what each pass does: operators become kernels, which are fused and scheduled."""
     options = InspectOptions(ir=True, assembly=True)
     job = client.submit(trained("cnn", folder), target="x86-64-v3", inspect=options).wait()
     steps = [step for step in job.ir().items if step.changed]
@@ -50,7 +50,7 @@ def _show_assembly(job: Job, folder: Path) -> None:
 
 
 def _show_failure(client: Client, model: str, steps: int) -> None:
-    """With zero tolerance the job fails in verify and still has its snapshots."""
+    """Verify with zero tolerance: the job fails, and still has its snapshots."""
     exact = VerifyOptions(relative=0, absolute=0)
     job = client.submit(model, target="x86-64-v3", inspect=InspectOptions(ir=True), verify=exact)
     try:

@@ -1,4 +1,4 @@
-"""One library with two sets of weights."""
+"""Run one library with two sets of weights."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def exported(module: nn.Module, inputs: tuple[torch.Tensor, ...], path: Path) ->
 
 
 def compiled_for_gpu(client: Client, program: Path) -> Job:
-    """Compile a program for a GPU that no worker needs to have: nothing runs it."""
+    """Compile a program for a GPU. No worker needs one, because nothing runs the library."""
     request = CompilationRequest(
         model=client.upload(program).digest,
         target=PresetTarget(preset=GPU),
@@ -54,7 +54,7 @@ def compiled_for_gpu(client: Client, program: Path) -> Job:
 
 
 def shown_usage(job: Job) -> str:
-    """What the assembler reports of a library's only kernel."""
+    """What the assembler reports about a library's only kernel."""
     (kernel,) = job.report().gpu_kernels
     return (
         f"{kernel.registers} registers, {kernel.shared_bytes} bytes of shared memory, "
@@ -85,7 +85,7 @@ def logits_of(bundle: Path, image: torch.Tensor, folder: Path) -> np.ndarray:
 
 
 def body_of(function: str, assembly: str) -> list[str]:
-    """The instructions of one kernel in a library's assembly, including the ones that its threads run."""
+    """The instructions of a kernel in a library's assembly, including those that its threads run."""
     lines = iter(assembly.splitlines())
     label = f"{function}_compute_:"
     assert any(line.startswith(label) for line in lines), f"{label} is not in the assembly"

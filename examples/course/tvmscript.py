@@ -1,4 +1,4 @@
-"""Programs in TVMScript: the MLP with its trained weights, and a product with a schedule of its author."""
+"""Compile TVMScript programs: the MLP with its trained weights, and a product that its author scheduled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 def show(client: Client, folder: Path) -> None:
-    """The MLP's library computes what the trained network does; the product keeps its loops."""
+    """Compile both. The MLP's library agrees with the trained network; the product keeps its loops."""
     weights = DATA / "fashion_mnist_mlp.npz"
     job = client.submit(PROGRAMS / "mlp.py", weights=weights, target="host").wait()
     report = job.report()

@@ -39,7 +39,7 @@ def _compile(client: Client, model: Path, level: TranslationLevel) -> Job:
 
 
 def _main(job: Job) -> str:
-    """The Relax function after translate."""
+    """The Relax function after the stage ``translate``."""
     return job.ir_text(0).partition("@R.function")[2]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def linear(x: Any, weight: Any, bias: Any, out: Any) -> None:
-    """Write ``x @ weight.T + bias`` to ``out``. All are tensors of the runtime, and none is copied."""
+    """Write ``x @ weight.T + bias`` to ``out``. All four are the runtime's tensors; nothing is copied."""
     x, weight, bias, out = map(np.from_dlpack, (x, weight, bias, out))
     np.matmul(x, weight.T, out=out)
     out += bias

@@ -2,13 +2,13 @@
 
 ::
 
-    bound          a thread for each element
+    bound          one thread for each element
     registers      8 by 8 elements for each thread, in registers
     shared         the factors' tiles in shared memory, which all threads of a block copy together
     vectors        copies and reads of four floats, and strided columns, which avoid bank conflicts
-    tensor_cores   tiles of 16 by 16 by 16 by a warp's tensor core; float16 factors
+    tensor_cores   tiles of 16 by 16 by 16 on a warp's tensor core; float16 factors
 
-Rows and columns are multiples of 128, the depth of 32.
+Rows and columns must be multiples of 128, and the depth a multiple of 32.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ THREADS = 16
 """Threads of a block in each direction."""
 WARP = 32
 SIDE = 16
-"""Of a tensor core's tiles."""
+"""The rows and columns of a tensor core's tiles."""
 LEFT, RIGHT, SUMS = "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"
-"""Where a warp's registers hold tiles."""
+"""The scopes of tiles in a warp's registers."""
 
 
 def product(rows: int, columns: int, depth: int, dtype: str) -> tirx.PrimFunc:
-    """The product without a schedule; its sums are float32."""
+    """The product without a schedule. Its sums are float32."""
     a, b = te.placeholder((rows, depth), dtype, name="a"), te.placeholder((depth, columns), dtype, name="b")
     k = te.reduce_axis((0, depth), name="k")
     c = te.compute(
@@ -52,7 +52,7 @@ def scheduled(step: Step, rows: int, columns: int, depth: int) -> tvm.IRModule:
 
 
 def bound(sch: s_tir.Schedule) -> None:
-    """A thread for each element."""
+    """Compute each element in its own thread."""
     i, j, k = sch.get_loops(sch.get_sblock("product"))
     block_y, y = sch.split(i, [None, THREADS])
     block_x, x = sch.split(j, [None, THREADS])
@@ -61,7 +61,7 @@ def bound(sch: s_tir.Schedule) -> None:
 
 
 def registers(sch: s_tir.Schedule) -> None:
-    """A tile of 8 by 8 elements in the registers of each thread."""
+    """Compute 8 by 8 elements in the registers of each thread."""
     product = sch.get_sblock("product")
     i, j, k = sch.get_loops(product)
     block_y, y, row = sch.split(i, [None, THREADS, 8])
@@ -76,7 +76,7 @@ def registers(sch: s_tir.Schedule) -> None:
 
 
 def shared(sch: s_tir.Schedule) -> None:
-    """The factors' tiles of 128 by 8 in shared memory."""
+    """Copy the factors' tiles, 128 by 8, to shared memory."""
     product = sch.get_sblock("product")
     i, j, k = sch.get_loops(product)
     block_y, y, row = sch.split(i, [None, THREADS, 8])
@@ -97,7 +97,7 @@ def shared(sch: s_tir.Schedule) -> None:
 
 
 def vectors(sch: s_tir.Schedule) -> None:
-    """Four floats at a time. A thread's columns are two groups of four, 64 columns apart, as are its rows."""
+    """Copy and read four floats at a time. A thread has two groups of four rows and columns, 64 apart."""
     product = sch.get_sblock("product")
     i, j, k = sch.get_loops(product)
     block_y, far_row, y, row = sch.split(i, [None, 2, THREADS, 4])
@@ -128,7 +128,7 @@ def vectors(sch: s_tir.Schedule) -> None:
 
 
 def tensor_cores(sch: s_tir.Schedule) -> None:
-    """Eight warps of a block, each with 4 by 2 tiles of 16 by 16 sums in the registers of its tensor core."""
+    """Give each of eight warps 4 by 2 tiles of 16 by 16 sums, in the registers of its tensor core."""
     product = sch.get_sblock("product")
     i, j, k = sch.get_loops(product)
     i, tile_i = sch.split(i, [None, 16])
@@ -159,7 +159,7 @@ def tensor_cores(sch: s_tir.Schedule) -> None:
 
 
 def _copy_by_warps(sch: s_tir.Schedule, copy: Any) -> None:
-    """Copy a tile by the threads of eight warps, eight halves at a time. Its rows are padded."""
+    """Copy a tile with the threads of eight warps, eight halves at a time, into padded rows."""
     fused = sch.fuse(*sch.get_loops(copy)[-2:])
     _, warp, lane, vector = sch.split(fused, [None, 8, WARP, 8])
     _bind(sch, {"threadIdx.y": warp, "threadIdx.x": lane})
@@ -168,7 +168,7 @@ def _copy_by_warps(sch: s_tir.Schedule, copy: Any) -> None:
 
 
 def _tensorize(sch: s_tir.Schedule, copy: Any, intrinsic: str) -> None:
-    """Replace a copy by an intrinsic for each tile of 16 by 16."""
+    """Replace a copy with an intrinsic for each tile of 16 by 16."""
     i, j = sch.get_loops(copy)[-2:]
     i, tile_i = sch.split(i, [None, 16])
     j, tile_j = sch.split(j, [None, 16])
@@ -181,11 +181,11 @@ def _bind(sch: s_tir.Schedule, axes: dict[str, Any]) -> None:
         sch.bind(loop, axis)
 
 
-# What a tensor core does, for ``tensorize``. A description and an implementation have the same parameters.
+# The intrinsics of a tensor core. A description and its implementation have the same parameters.
 
 
 def _fragment(tile: Any, stride: Any) -> Any:
-    """The number of a tile among those of its buffer."""
+    """The index of a tile among the tiles of its buffer."""
     return tile.elem_offset // stride // SIDE * (stride // SIDE) + tile.elem_offset % stride // SIDE
 
 

@@ -7,8 +7,8 @@
             copy both factors' tiles to shared memory, all threads together
             for each step of the tile: the thread's sums += left * right      # in registers
 
-The samples are the rows and columns of a thread, the depth of a tile, and the floats of one copy. Rows and
-columns are multiples of 128, the depth of 32.
+It samples the rows and columns of a thread, the depth of a tile, and the floats of one copy. Rows and columns
+must be multiples of 128, and the depth a multiple of 32.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ THREADS = 16
 
 
 def gpu_tiles(schedule: s_tir.Schedule) -> None:
-    """Sample a tiling; see the module."""
+    """Sample a tiling; see the module's docstring."""
     product = schedule.get_sblock("product")
     i, j, k = schedule.get_loops(product)
     block_y, y, row = schedule.split(i, [None, THREADS, _choice(schedule, (2, 4, 8))])

@@ -1,4 +1,4 @@
-"""Translate modules by class, as the course's ``call_module_map`` does: a call for each ``nn.Linear``."""
+"""Translates modules by class, as the course's ``call_module_map`` does: an ``nn.Linear`` becomes a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from worker.compiler.translation.rule import ModuleRule
 
 
 def linear(emit: Emitter, x: relax.Expr, *, weight: relax.Expr, bias: relax.Expr) -> relax.Expr:
-    """``env.linear`` of a tensor and the layer's own parameters."""
+    """Call ``env.linear`` with a tensor and the layer's own parameters."""
     columns = relax.TensorType((x.ty.shape[0], weight.ty.shape[0]), emit.dtype)
     return relax.call_dps_packed("env.linear", [x, weight, bias], out_ty=columns)
 

@@ -51,7 +51,7 @@ class SelfAttention(nn.Module):
         return x.view(x.size(0), x.size(1), self.heads, self.head_size).transpose(1, 2)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """``[N, T, 256]`` to the same."""
+        """``[N, T, 256]`` to the same shape."""
         query = self.split_heads(self.query(hidden))
         key = self.split_heads(self.key(hidden))
         value = self.split_heads(self.value(hidden))
@@ -71,7 +71,7 @@ class Layer(nn.Module):
         self.output_norm = nn.LayerNorm(HIDDEN, eps=EPSILON)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """``[N, T, 256]`` to the same."""
+        """``[N, T, 256]`` to the same shape."""
         attended = self.attention_norm(hidden + self.attention(hidden))
         inner = nn.functional.gelu(self.intermediate(attended))
         return self.output_norm(attended + self.output(inner))

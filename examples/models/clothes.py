@@ -1,6 +1,6 @@
 """Images of clothes of 28 by 28 gray pixels, as in Fashion-MNIST: drawings, and a user's own.
 
-Each drawing is a stack of polygons on black, and the trained networks name it rightly.
+Each drawing is a stack of polygons on black, and the trained networks name it correctly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCALE = 8
 _SHADES = " .:-=+*#%@"
 
 Polygon = tuple[int, Sequence[tuple[float, float]]]
-"""Its gray from 0 to 255, and its corners ``(x, y)`` in pixels."""
+"""A polygon's gray from 0 to 255, and its corners ``(x, y)`` in pixels."""
 
 
 def _both_sides(half: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -24,7 +24,7 @@ class CausalAttention(nn.Module):
         return x.view(x.size(0), x.size(1), self.heads, self.width // self.heads).transpose(1, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``[N, T, 768]`` to the same."""
+        """``[N, T, 768]`` to the same shape."""
         query, key, value = self.qkv(x).split(self.width, dim=2)
         attended = nn.functional.scaled_dot_product_attention(
             self.split_heads(query), self.split_heads(key), self.split_heads(value), is_causal=True
@@ -45,7 +45,7 @@ class Block(nn.Module):
         )
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """``[N, T, 768]`` to the same."""
+        """``[N, T, 768]`` to the same shape."""
         attended = hidden + self.attention(self.attention_norm(hidden))
         return attended + self.inner(self.inner_norm(attended))
 

@@ -25,7 +25,7 @@ class Attention(nn.Module):
         self.projection = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``[N, 197, width]`` to the same."""
+        """``[N, 197, width]`` to the same shape."""
         shape = (x.size(0), x.size(1), 3, self.heads, self.head_size)
         qkv = self.qkv(x).view(shape).permute(2, 0, 3, 1, 4)
         attended = nn.functional.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2])
@@ -43,7 +43,7 @@ class Layer(nn.Module):
         self.inner = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """``[N, 197, width]`` to the same."""
+        """``[N, 197, width]`` to the same shape."""
         attended = x + self.attention(self.attention_norm(x))
         return attended + self.inner(self.inner_norm(attended))
 

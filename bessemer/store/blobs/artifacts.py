@@ -1,4 +1,4 @@
-"""The artifact store, a folder or a bucket: its upkeep, and the door to each tenant's blobs."""
+"""The artifact store, a folder or a bucket: its upkeep, and access to each tenant's blobs."""
 
 import time
 from collections.abc import Collection, Iterator

@@ -35,8 +35,9 @@ def sweep_blobs(
     Args:
         database: the database of the rows.
         artifacts: the store of the blobs.
-        grace_seconds: younger blobs stay; longer than any writer takes from blob to row.
-        trash_seconds: how long blobs stay in the trash; as long, for writers that found the blob stored.
+        grace_seconds: younger blobs stay. It exceeds the time that any writer takes from blob to row.
+        trash_seconds: how long blobs stay in the trash. It exceeds that time too, because a writer may have
+            found the blob stored.
 
     Raises:
         StoreUnavailableError: the database or the artifact store cannot be used.
@@ -56,7 +57,7 @@ def sweep_blobs(
 
 
 def referenced(database: Database, keys: Collection[BlobKey]) -> frozenset[BlobKey]:
-    """Those of the blobs that a model, an extension, a job or an invocation of their tenant refers to."""
+    """The blobs that a model, an extension, a job or an invocation of their tenant refers to."""
     digests = {key.digest for key in keys}
     if not digests:
         return frozenset()

@@ -38,7 +38,7 @@ class UploadParts:
         await self._blobs.put_stream(chunks, digest, max_bytes, rate, most_at_once)
 
     def missing(self, digests: Collection[Digest]) -> tuple[Digest, ...]:
-        """Those of the parts that are not stored, each once. Blocks."""
+        """The parts that are not stored, each once. Blocks."""
         stored = {key for key, _ in self._stored()}
         return tuple(digest for digest in dict.fromkeys(digests) if f"{self._prefix}{digest}" not in stored)
 
@@ -50,7 +50,7 @@ class UploadParts:
         """The bytes of several parts, in order. Blocks.
 
         Raises:
-            BlobMissingError: a part is not stored, perhaps no longer.
+            BlobMissingError: a part is not stored, or no longer.
             DamagedError: the content of a part does not match its digest.
         """
         for digest in digests:

@@ -32,9 +32,9 @@ from bessemer.store.settings import StoreSettings
 log = logging.getLogger(__name__)
 
 HANDLE_ATTEMPTS = 7
-"""How often a postponed task is retried, after 1, 2, 4 … 32 seconds.
+"""How often a task is tried. A postponed one is retried after 1, 2, 4 … 32 seconds.
 
-Then the engine gives it up, and ``Queue.requeue`` queues it again.
+Then the engine gives up, and ``Queue.requeue`` queues the task again.
 """
 
 

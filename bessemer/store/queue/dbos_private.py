@@ -28,7 +28,7 @@ POLLING_SECONDS = 0.1
 RETRY_SECONDS = 1.0
 STOP_SECONDS = 10.0
 LOOKS_PER_CONNECTION = 100
-"""After so many, the pool opens another connection if this one's server has stopped being the primary."""
+"""After this many looks, the pool replaces a connection whose server has stopped being the primary."""
 
 log = logging.getLogger(__name__)
 
@@ -104,9 +104,9 @@ def read_turns(client: DBOSClient, queue_name: str) -> Turns:
 
 
 class QueueWatch:
-    """Looks ten times a second which queues have queued tasks: one query for all, on one connection.
+    """Checks ten times a second which queues have queued tasks: one query for all, on one connection.
 
-    On SQLite, a look reads only the file's version while no other connection has changed the file.
+    On SQLite, a check reads only the file's version while no other connection has changed the file.
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ def claiming_in_turn(can_take: CanTake, most_running: Callable[[Tenant], int | N
     DBOS's thread of a queue waits while no task is queued, and polls while it cannot take a queued one.
 
     Yields:
-        What these threads wait for. ``stop`` it before DBOS, which waits for them.
+        The watch that these threads wait for. ``stop`` it before DBOS, which waits for the threads.
     """
     claim = threading.local()
     watch = QueueWatch()
@@ -251,7 +251,7 @@ def _read_turns(database: SystemDatabase, connection: sa.Connection, queue_name:
 def _first_task(
     database: SystemDatabase, connection: sa.Connection, queue_name: str, partitions: Sequence[str]
 ) -> str | None:
-    """The key of the first queued task of the partitions: one look into an index for each, however long.
+    """The key of the first queued task of the partitions: one index lookup for each, whatever its length.
 
     Tasks of equal priority are taken in the order of their rows. DBOS's ``created_at`` has whole seconds on
     SQLite, so the row's number breaks ties there.

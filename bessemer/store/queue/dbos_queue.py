@@ -41,7 +41,7 @@ class DbosQueue:
             return dbos_private.in_progress_keys(self._client)
 
     def requeue(self, tasks: Collection[Task]) -> tuple[Task, ...]:
-        """Queue those of the tasks again that are neither queued nor in flight.
+        """Queue again the tasks that are neither queued nor in flight.
 
         If two callers do this at once, one of them finds the workflow queued.
         """

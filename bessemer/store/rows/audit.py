@@ -14,7 +14,7 @@ _COLUMNS = tuple(AUDIT.c[name] for name in AuditEntry.model_fields)
 
 
 class Audit:
-    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away."""
+    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is unreachable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -16,7 +16,7 @@ from bessemer.store.rows.tables import COST_MODELS, MEASURED_PLANS, TUNING_RECOR
 from bessemer.store.rows.tuning_records import insert_into
 
 MAX_FUNCTIONS = 512
-"""How many functions of a tenant a model is trained on: those measured last. Others are deleted."""
+"""The most functions of a tenant that a model is trained on: the last measured. Others are deleted."""
 
 _P = MEASURED_PLANS.c
 _M = COST_MODELS.c
@@ -26,8 +26,8 @@ class Progress(NamedTuple):
     """How much of a tenant's measurements its cost model has seen.
 
     Attributes:
-        tenant: whose.
-        functions: how many functions have measurements.
+        tenant: the owner of the measurements.
+        functions: the number of measured functions.
         unseen: how many of them were measured since the model was trained.
         newest_at: when the last of them was measured.
     """
@@ -46,7 +46,7 @@ class TrainingSet(NamedTuple):
 
 
 class CostModels:
-    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away.
+    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is unreachable.
 
     Each takes the version of the features that its measurements or its model have. Releases with other
     features share a database without seeing each other's.
@@ -60,8 +60,8 @@ class CostModels:
     ) -> None:
         """Store what a search measured of functions, by their hashes.
 
-        What more plans say of a function stays, but counts as measured now. Of a tenant's functions, those
-        measured last are kept.
+        Stored plans stay if they are more than the new ones, but count as measured now. The functions of a
+        tenant that were measured last are kept.
         """
         insert = insert_into(self._database, MEASURED_PLANS).values(measured_at=self._database.clock)
         says_more = insert.excluded.plans >= _P.plans
@@ -134,13 +134,13 @@ class CostModels:
             return connection.execute(query).scalar_one_or_none()
 
     def delete_unused(self) -> None:
-        """Delete what was measured of functions that have no records, and models without measurements."""
+        """Delete the measurements of functions that have no records, and models without measurements."""
         with self._database.write() as connection:
             forget_plans(connection, None)
 
 
 class TenantCostModel:
-    """A tenant's own cost model. Its method raises ``StoreUnavailableError`` if the database is away."""
+    """A tenant's own cost model. ``get`` raises ``StoreUnavailableError`` if the database is unreachable."""
 
     def __init__(self, database: Database, tenant: Tenant) -> None:
         self._database = database
@@ -155,7 +155,7 @@ class TenantCostModel:
 
 
 def forget_plans(connection: sa.Connection, tenant: Tenant | None) -> None:
-    """Delete a tenant's plans of functions without records, and models without plans; None: of all."""
+    """Delete a tenant's plans of functions without records, and models without plans; None for all."""
     records = TUNING_RECORDS.c
     recorded = sa.exists().where(records.tenant == _P.tenant, records.key == _P.key)
     _delete_free(connection, sa.and_(sa.true() if tenant is None else _P.tenant == tenant, ~recorded))

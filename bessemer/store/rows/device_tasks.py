@@ -48,9 +48,9 @@ class Wanted:
         tenant: the owner of the bundle; its own devices and the shared ones may do it.
         platform: the platform of the bundle's program.
         name: a device's name; None if any will do.
-        features: what its processor and its GPU must have.
+        features: the features that its processor and its GPU must have.
         unfit: the names of devices that turned out to be unable.
-        measures: whether times are all that counts, so that an emulated device must be named.
+        measures: whether only times matter; an emulated device then fits only if it is named.
         kind: the kind that it must have, so that times can be compared; None if any will do.
     """
 
@@ -76,7 +76,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class DeviceTaskStatus:
-    """Where a task stands.
+    """The status of a task.
 
     Attributes:
         attempt: counts how often a device took it.
@@ -97,7 +97,7 @@ class DeviceTaskStatus:
 
 
 class DeviceTasks:
-    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away.
+    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is unreachable.
 
     Args:
         database: the database of the rows.

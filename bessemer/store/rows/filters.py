@@ -24,8 +24,8 @@ def starts_with(column: sa.Column[str], prefix: str) -> sa.ColumnElement[bool]:
 def may_need_upload(digest: Digest | sa.Column[str]) -> sa.ColumnElement[bool]:
     """Whether a job that is not final may need an upload: a model, an extension or records of its request.
 
-    A label or a constant with the digest counts as well; ``uploads_of`` tells. A database cannot: the parts
-    of JSON that PostgreSQL can read have no ``\\u0000``.
+    A label or a constant with the digest counts as well; ``uploads_of`` does not count these. The database
+    cannot tell them apart, because PostgreSQL reads no parts of JSON that contains ``\\u0000``.
     """
     mentioned = sa.cast(JOBS.c.request, sa.Text).contains(digest)
     return sa.and_(JOB_LIFECYCLE.in_progress, sa.or_(JOBS.c.model == digest, mentioned))

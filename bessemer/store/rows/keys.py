@@ -24,7 +24,7 @@ _SHOWN = tuple(KEYS.c[name] for name in ApiKey.model_fields)
 
 
 class Keys:
-    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away."""
+    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is unreachable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -118,7 +118,7 @@ def split(text: str) -> tuple[str, str] | None:
 
 
 def digest_of(secret: str) -> str:
-    """What the database has of a secret."""
+    """The digest that the database stores instead of a secret."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 

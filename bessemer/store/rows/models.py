@@ -28,7 +28,7 @@ class Models(Rows):
 
 
 def _without_nul(value: Any) -> Any:
-    """A document in which PostgreSQL can look for a field: it refuses every document with a NUL."""
+    """The document without NULs, because PostgreSQL refuses to look for a field in one that has any."""
     if isinstance(value, str):
         return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
     if isinstance(value, dict):

@@ -13,17 +13,16 @@ from bessemer.contract.records import NearTrial, SearchScope, SizedFunction
 from bessemer.store.rows.tables import TUNING_RECORDS
 
 NEAREST = 2
-"""Of how many functions of a kind a search gets a record."""
+"""The number of similar functions of a kind whose records a search gets."""
 
 MAX_DISTANCE = 8.0
-"""The sum of the logarithms of the quotients of sizes: half as many pixels and twice as many
-channels, each way, are 4."""
+"""The limit of ``distance``. Half the height and width, and twice the input and output channels, make 4."""
 
 MAX_LOOKED_AT = 2000
-"""How many records of a kind are looked at, the newest."""
+"""The most records of a kind that are searched: the newest."""
 
 MAX_NEAR_CHARACTERS = 1 << 22
-"""The length of all traces together."""
+"""The limit for the length of all traces together."""
 
 _AT_ONCE = 500
 _R = TUNING_RECORDS.c
@@ -41,9 +40,9 @@ def find_near(
 
     Args:
         connection: a transaction.
-        scope: what the records must be about.
+        scope: the target, threads and compiler that the records must have.
         functions: the functions.
-        visible: which records may be seen.
+        visible: the condition on visible records.
     """
     kinds = dict.fromkeys(kind for function in functions for kind in function.kinds)
     known = {kind: _best_of_kind(connection, scope.key_of_kind(kind), visible) for kind in kinds}
@@ -73,7 +72,7 @@ def nearest(function: SizedFunction, kinds: Iterable[Mapping[str, sa.Row[Any]]])
 
 
 def distance(own: Sequence[int], other: Sequence[int]) -> float:
-    """How different the sizes of loops are; infinite if these are not as many."""
+    """The sum of ``|log2|`` of the loops' size ratios; infinite if the numbers of loops differ."""
     if len(own) != len(other):
         return inf
     return sum(abs(log2(one / two)) for one, two in zip(own, other, strict=True))
@@ -82,7 +81,7 @@ def distance(own: Sequence[int], other: Sequence[int]) -> float:
 def _best_of_kind(
     connection: sa.Connection, key: Digest, visible: sa.ColumnElement[bool]
 ) -> dict[str, sa.Row[Any]]:
-    """Of each function of a kind its record that won, or the fastest."""
+    """For each function of a kind, the record that won, or else the fastest."""
     characters = sa.func.length(_R.trace).label("characters")
     columns: tuple[sa.ColumnElement[Any], ...] = (
         *(_R.id, _R.workload, _R.extents, _R.won, _R.seconds),

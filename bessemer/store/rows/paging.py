@@ -49,7 +49,7 @@ def read_page(
 
     Raises:
         CursorInvalidError: ``cursor`` is not the ``next`` of an earlier page.
-        StoreUnavailableError: the database is away.
+        StoreUnavailableError: the database is unreachable.
     """
     query = query.order_by(*(column.desc() for column in key)).limit(limit + 1)
     if cursor is not None:

@@ -34,7 +34,7 @@ class QueuedGroup(NamedTuple):
 
 
 class QueuedJobs:
-    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away."""
+    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is unreachable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -64,7 +64,7 @@ class QueuedJobs:
         )
 
     def recent_seconds(self, tenant: Tenant, kind: TaskKind, limit: int) -> tuple[float, ...]:
-        """How long a tenant's jobs of a kind took that ended last, latest first."""
+        """The durations of the jobs of a tenant and a kind that ended last, latest first."""
         query = (
             sa.select(JOBS.c.started_at, JOBS.c.finished_at)
             .where(JOBS.c.tenant == tenant, JOBS.c.kind == kind.value, _ENDED, JOBS.c.started_at.is_not(None))

@@ -13,7 +13,7 @@ BATCH = 200
 
 
 class Removal:
-    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away."""
+    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is unreachable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -33,7 +33,7 @@ class Removal:
     def expire_uploads(self, unused_seconds: float) -> int:
         """Delete some of the models and extensions unused for this long; returns how many, or 0.
 
-        One stays while a job that has not ended mentions its digest, in a label for example.
+        An upload stays while a job that has not ended mentions its digest, in a label for example.
         """
         before = now() - timedelta(seconds=unused_seconds)
         with self._database.write() as connection:

@@ -14,7 +14,7 @@ def shared_secret(database: Database, name: str) -> bytes:
     """A random secret of ``SECRET_BYTES``; the first process that asks for a name creates it.
 
     Raises:
-        StoreUnavailableError: the database is away.
+        StoreUnavailableError: the database is unreachable.
     """
     query = sa.select(SECRETS.c.value).where(SECRETS.c.name == name)
     with database.read() as connection:

@@ -79,7 +79,7 @@ class TenantDevices:
             return shown_device(self._row(connection, device_id), self._lease_seconds)
 
     def remove(self, device_id: str) -> bool:
-        """Remove a device that stops; another gets its task, if any. Whether it existed."""
+        """Remove a device that stops; another gets its task, if any. Returns whether it existed."""
         with self._database.write() as connection:
             return self._delete(connection, DEVICES.c.id == device_id, lost=False)
 

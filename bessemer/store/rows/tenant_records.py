@@ -32,7 +32,7 @@ from bessemer.store.rows.tuning_records import (
 
 READ_AT_ONCE = 50
 MAX_READ_CHARACTERS = 4 * MAX_DATABASE_BYTES
-"""What an export holds in memory: a job can make up records of many times the usual size."""
+"""The limit on what an export holds in memory: a job can make up records of many times the usual size."""
 
 _R = TUNING_RECORDS.c
 _SHOWN = tuple(_R[name] for name in TuningRecord.model_fields)
@@ -40,7 +40,7 @@ _SHOWN = tuple(_R[name] for name in TuningRecord.model_fields)
 
 @dataclass(frozen=True)
 class ImportedTrial:
-    """A record of a file: what it is about, and what was measured."""
+    """A record of a file: its scope, and what was measured."""
 
     scope: SearchScope
     trial: MeasuredTrial
@@ -48,7 +48,7 @@ class ImportedTrial:
 
 @dataclass(frozen=True)
 class ExportedRecord:
-    """What a file says of a record; ``packed`` is the module of its function."""
+    """The parts of a record that a file has; ``packed`` is the module of its function."""
 
     workload: str
     packed: str
@@ -64,7 +64,7 @@ class ExportedRecord:
 
 
 class TenantRecords:
-    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away."""
+    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is unreachable."""
 
     def __init__(self, database: Database, tenant: Tenant) -> None:
         self._database = database
@@ -103,7 +103,7 @@ class TenantRecords:
     ) -> tuple[ExportedRecord, ...]:
         """The newest records that ran, at most ``limit``; without those whose module is unknown.
 
-        They end when their texts have more than ``MAX_READ_CHARACTERS``.
+        It stops when the texts exceed ``MAX_READ_CHARACTERS``.
         """
         query = (
             sa.select(

@@ -23,7 +23,7 @@ _STORED = (
 
 
 class TenantUsage:
-    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away."""
+    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is unreachable."""
 
     def __init__(self, database: Database, tenant: Tenant) -> None:
         self._database = database

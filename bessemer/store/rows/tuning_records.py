@@ -44,13 +44,13 @@ from bessemer.store.rows.workers import seen_within
 KEYS_AT_ONCE = 500
 BATCH = 500
 MAX_OF_A_TENANT = 100_000
-"""What a tenant may have; the oldest go."""
+"""The most records of a tenant; the oldest are deleted."""
 
 UNUSED_SECONDS = 3600.0
-"""How long the module of a function without records is kept: those of its search may still come."""
+"""How long the module of a function without records is kept: its search may still add some."""
 
 MAX_FOUND_CHARACTERS = 1 << 25
-"""What a job gets of traces: others may share records of many times the usual size."""
+"""The limit on the traces that a job gets: others may share records of many times the usual size."""
 
 _UNSTORABLE = str.maketrans({"\0": "\N{REPLACEMENT CHARACTER}"})  # PostgreSQL stores no NUL in text
 _R = TUNING_RECORDS.c
@@ -66,7 +66,7 @@ class Batch:
         workloads: the packed modules of functions that the job names for the first time.
         elapsed_seconds: how long the search has taken until now, over all attempts.
         shared: whether other tenants' searches may measure the records.
-        limit_bytes: the size that the tenant's records may have; others make room. None: unlimited.
+        limit_bytes: the size that the tenant's records may have; others make room. None means unlimited.
     """
 
     first: int
@@ -87,7 +87,7 @@ class EarlierTrials:
 
 
 class TuningRecords:
-    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away.
+    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is unreachable.
 
     Those that take an attempt raise ``FencedError`` if it no longer owns its job.
     """
@@ -96,7 +96,7 @@ class TuningRecords:
         self._database = database
 
     def add(self, job_id: JobId, attempt: Attempt, scope: SearchScope, batch: Batch) -> None:
-        """Store trials as records, and as trials of the job. To repeat it changes nothing."""
+        """Store trials as records, and as trials of the job. Repeating this changes nothing."""
         with self._database.write() as connection:
             self._require_owned(connection, job_id, attempt)
             self._add_within(connection, job_id, attempt.tenant, scope, batch)
@@ -119,7 +119,7 @@ class TuningRecords:
     ) -> None:
         """Store a batch within the tenant's limit.
 
-        Others make room for new records, see ``_make_room``. A module that does not fit is left out;
+        Other records make room for new records, see ``_make_room``. A module that does not fit is left out;
         exports need it.
         """
         rows = [_row(tenant, scope, trial, batch.shared, job_id) for trial in batch.trials]
@@ -167,12 +167,12 @@ class TuningRecords:
     def find(
         self, tenant: Tenant, keys: Mapping[Digest, str], others: bool, limit: int = MAX_OF_A_KEY
     ) -> tuple[StoredTrial, ...]:
-        """The records with one of these keys that ran: of each function those that won, then the fastest.
+        """The successful records with these keys: for each function those that won, then the fastest.
 
         Args:
             tenant: whose records.
             keys: the functions by key.
-            others: whether the shared records of other tenants count, too; here they never have won.
+            others: whether the shared records of other tenants count, too; they never count as winners.
             limit: the most records of a function. All together have at most ``MAX_FOUND_CHARACTERS``.
         """
         mine = _R.tenant == tenant
@@ -221,7 +221,7 @@ class TuningRecords:
 
         Args:
             tenant: whose records.
-            scope: what the records must be about.
+            scope: the target, threads and compiler that the records must have.
             functions: the functions.
             others: whether the shared records of other tenants count, too.
         """
@@ -284,9 +284,9 @@ class TuningRecords:
             return connection.execute(sa.delete(TUNING_RECORDS).where(_R.id.in_(some))).rowcount
 
     def trim(self, limit: int = MAX_OF_A_TENANT) -> int:
-        """Delete some of the oldest records of tenants that have more than this; returns how many, or 0.
+        """Delete some of the oldest records of tenants that have too many; returns how many, or 0.
 
-        Those that won go last.
+        Records that won are deleted last.
         """
         counted = sa.select(_R.tenant, sa.func.count().label("total")).group_by(_R.tenant)
         deleted = 0
@@ -345,10 +345,10 @@ def record_bytes(connection: sa.Connection, tenant: Tenant) -> int:
 
 
 def _make_room(connection: sa.Connection, tenant: Tenant, job_id: JobId, limit_bytes: int) -> None:
-    """Delete records of a tenant until the others have no more bytes than this.
+    """Delete records of a tenant until the rest fits into ``limit_bytes``.
 
-    Failures go first, then what lost, then the rest: records that won, and the fastest ones of the functions
-    that this job searches, as they may still win. Of each, the oldest go first.
+    Failures go first, then records of no further use, then the rest: records that won, and the fastest ones
+    of the functions that this job searches, which may still win. In each group, the oldest go first.
     """
     excess = record_bytes(connection, tenant) - limit_bytes
     ran = _R.seconds.is_not(None)
@@ -372,8 +372,8 @@ def _make_room(connection: sa.Connection, tenant: Tenant, job_id: JobId, limit_b
 def add_records(database: Database, connection: sa.Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """Store records, each over an earlier one of the same schedule, and keep the best of each key.
 
-    A schedule that ran keeps its time if it fails later, as on a busy machine, unless it computed something
-    else.
+    A schedule that ran keeps its time if it fails later, as on a busy machine, unless it computed a wrong
+    result.
 
     Rows are written in the order of their keys, so that two writers never wait for each other.
     """
@@ -460,7 +460,7 @@ def processor_of(target: str) -> str:
 
 
 def _chosen(rows: Iterable[sa.Row[Any]], keys: Mapping[Digest, str], limit: int) -> list[sa.Row[Any]]:
-    """Of each function those that won, then the fastest, each trace once, as far as all of them may go."""
+    """For each function, the records that won, then the fastest, each trace once, within the limits."""
     found: dict[str, dict[Digest, sa.Row[Any]]] = {}
     left = MAX_FOUND_CHARACTERS
     for row in sorted(rows, key=lambda row: (not row.has_won, row.seconds)):

@@ -13,7 +13,7 @@ _ADD = sa.text(
 
 
 class WorkerTime:
-    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is away."""
+    """Each method is one transaction and raises ``StoreUnavailableError`` if the database is unreachable."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

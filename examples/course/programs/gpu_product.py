@@ -1,4 +1,4 @@
-"""A product of two matrices without a schedule, built with ``te``: a search writes its loops."""
+"""A matrix product built with ``te``, without a schedule: a search writes its loops."""
 
 import numpy as np
 import tvm

@@ -1,4 +1,4 @@
-"""A sum of vectors whose author has bound its loop to blocks and threads of a GPU."""
+"""A sum of vectors whose loops its author has bound to the blocks and threads of a GPU."""
 
 import numpy as np
 import tvm

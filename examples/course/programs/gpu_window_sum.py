@@ -1,4 +1,4 @@
-"""A sum of three neighbors for a GPU, which a schedule stages in shared memory: each block reads its part once."""
+"""A sum of three neighbors on a GPU. Each block copies its part of the input to shared memory once."""
 
 import numpy as np
 import tvm

@@ -1,4 +1,4 @@
-"""A product whose author has scheduled it: rows in parallel, and eight columns at a time."""
+"""A matrix product that its author has scheduled: rows in parallel, and eight columns at a time."""
 
 import numpy as np
 import tvm

@@ -22,7 +22,7 @@ def upgrade() -> None:
 
 
 def _count_revisions() -> None:
-    """A result that had asked for records which won or lost since is outdated by its revision, too."""
+    """Count revisions. Results that depend on records judged since then become outdated."""
     op.create_table(
         "tuning_keys",
         sa.Column("tenant", sa.String(64), primary_key=True),

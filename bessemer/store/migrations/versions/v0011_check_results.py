@@ -1,4 +1,4 @@
-"""Whether a model compiles, as a check found."""
+"""Whether a model compiles, according to a check."""
 
 import sqlalchemy as sa
 from alembic import op
