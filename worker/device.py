@@ -21,7 +21,6 @@ import platform
 import re
 import resource
 import shlex
-import shutil
 import signal
 import socket
 import ssl
@@ -39,7 +38,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 VERSION = "3"
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -51,7 +50,11 @@ RENEWALS_PER_LEASE = 5
 DOWNLOADS = 5
 POLL_SECONDS = 0.05
 COPY_BYTES = 1 << 18
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MAX_FILES = 4096
+MAX_HEADER_BYTES = 1 << 20
+KILL_SECONDS = 10.0
+"""How long the processes that a program left behind may take to end."""
 MAX_REPORT_BYTES = 1 << 19
 MAX_COMMANDS_BYTES = 1 << 22
 TAIL_CHARACTERS = 1500
@@ -377,8 +380,9 @@ def _do_next(service: Service, settings: Settings, path: str, folder: Path, leas
     began = time.monotonic()
     bundle = Path(tempfile.mkdtemp(prefix="task-", dir=folder))
     try:
-        result = _done(service, settings, path, task, bundle, lease_seconds)
-        _finish(service, path, task["id"], result)
+        result = _finish(
+            service, path, task["id"], _done(service, settings, path, task, bundle, lease_seconds)
+        )
         log.info("task %s: %s in %.1f s", task["id"], _words(result), time.monotonic() - began)
     except GoneError as error:
         log.warning("task %s is no longer this device's: %s", task["id"], error)
@@ -398,11 +402,16 @@ def _take(service: Service, path: str) -> Any:
     raise AssertionError("the waits are endless")
 
 
-def _finish(service: Service, path: str, task: str, result: dict[str, Any]) -> None:
+def _finish(service: Service, path: str, task: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Send the result, and return what the service accepted: that, or that it refused it.
+
+    Raises:
+        GoneError: the device no longer has the task.
+    """
     for seconds in _waits():
         try:
             service.send("POST", f"{path}/tasks/{task}/result", result)
-            return
+            return result
         except AwayError as error:
             log.warning("the result waits; retrying in %.0f s: %s", seconds, error)
         except RefusedError as error:
@@ -411,6 +420,7 @@ def _finish(service: Service, path: str, task: str, result: dict[str, Any]) -> N
                 raise GoneError(str(error)) from error
             result = {"failure": f"the service refused what the program reported: {error}"[:TAIL_CHARACTERS]}
         time.sleep(seconds)
+    raise AssertionError("the waits are endless")
 
 
 def _words(result: dict[str, Any]) -> str:
@@ -525,19 +535,59 @@ def unpack(stream: IO[bytes], folder: Path, most_bytes: int, lease: Lease) -> No
         GoneError: the device no longer has the task.
     """
     total, count = 0, 0
+    source = _Forward(stream)
     try:
-        with _mapped(), tarfile.open(fileobj=stream, mode="r|") as archive:
+        with _mapped(), tarfile.open(fileobj=cast("tarfile._Fileobj", source), mode="r:") as archive:
             for member in archive:
-                if not member.isreg():
-                    continue
                 total, count = total + member.size, count + 1
                 if total > most_bytes or count > MAX_FILES:
                     raise UnfitError(f"the bundle has more than {most_bytes} bytes or {MAX_FILES} files")
+                source.allow(member.offset_data + member.size)
+                if not member.isreg():
+                    continue
                 if PATH.fullmatch(member.name) is None:
                     raise BadBundleError(f"the bundle has the unsafe path {member.name!r}")
                 _write(archive, member, folder / member.name, lease)
     except tarfile.TarError as error:
         raise AwayError(f"the bundle is damaged: {error}") from error
+
+
+class _Forward:
+    """A stream that tarfile takes for a file, since nothing seeks backward. It bounds the headers' size."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._position = 0
+        self._end = MAX_HEADER_BYTES
+
+    def allow(self, position: int) -> None:
+        """Let the stream be read to the end of a file's content, and of the header after it."""
+        self._end = position + MAX_HEADER_BYTES
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, position: int) -> int:
+        if position < self._position:
+            raise tarfile.ReadError("an entry lies before the one that was read")
+        while self._position < position and self.read(min(position - self._position, COPY_BYTES)):
+            pass
+        return self._position
+
+    def read(self, size: int) -> bytes:
+        """Up to ``size`` bytes, and fewer only at the end.
+
+        Raises:
+            tarfile.ReadError: no header of a bundle is as long.
+        """
+        if self._position + size > self._end:
+            raise tarfile.ReadError(f"a header of more than {MAX_HEADER_BYTES} bytes")
+        pieces = []
+        while size and (piece := self._stream.read(size)):
+            pieces.append(piece)
+            size -= len(piece)
+            self._position += len(piece)
+        return b"".join(pieces)
 
 
 def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path, lease: Lease) -> None:
@@ -712,7 +762,7 @@ def _commands(folder: Path) -> list[list[str]]:
 
 def _is_argument(word: Any) -> bool:
     """Whether a word is printable text, which any program can take as an argument."""
-    return isinstance(word, str) and "\0" not in word and word.isprintable()
+    return isinstance(word, str) and word.isprintable()
 
 
 def _times(ran: Ran, most: int) -> list[float]:
@@ -753,11 +803,18 @@ def _wait(process: subprocess.Popen[bytes], timeout_seconds: float, lease: Lease
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the program and all that it started, in other sessions, too."""
+    """End the program and all that it started, in other sessions, too.
+
+    Raises:
+        StoppedError: it starts processes faster than they can be killed.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    deadline = time.monotonic() + KILL_SECONDS
     while children := _children():
+        if time.monotonic() > deadline:
+            raise StoppedError("a program starts processes without end: kill them and restart the device")
         for pid in children:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):
                 os.kill(pid, signal.SIGKILL)
@@ -905,16 +962,49 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and everything that a program left in it. Links are not followed."""
-    for parent, folders, _ in os.walk(folder):
-        for name in folders:
-            path = Path(parent, name)
-            if not path.is_symlink():
-                with contextlib.suppress(OSError):
-                    path.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        log.warning("cannot remove %s", folder)
+    """Remove a folder and everything that a program left in it. Links are not followed.
+
+    Inner folders move to the top first: a path thousands of folders deep is too long for any call.
+    """
+    try:
+        top = os.open(folder, OPEN_FOLDER)
+        try:
+            _empty(top)
+        finally:
+            os.close(top)
+        folder.rmdir()
+    except OSError as error:
+        log.warning("cannot remove %s: %s", folder, error)
+
+
+def _empty(top: int) -> None:
+    count = 0
+    while entries := _entries(top):
+        for name, is_folder in entries:
+            if not is_folder:
+                os.unlink(name, dir_fd=top)
+                continue
+            _open_up(top, name)
+            inner = os.open(name, OPEN_FOLDER, dir_fd=top)
+            try:
+                for child, is_inner_folder in _entries(inner):
+                    if is_inner_folder:
+                        _open_up(inner, child)
+                    count += 1
+                    os.rename(child, f"{os.urandom(8).hex()}-{count}", src_dir_fd=inner, dst_dir_fd=top)
+            finally:
+                os.close(inner)
+            os.rmdir(name, dir_fd=top)
+
+
+def _open_up(folder: int, name: str) -> None:
+    with contextlib.suppress(PermissionError):
+        os.chmod(name, 0o700, dir_fd=folder)
+
+
+def _entries(folder: int) -> list[tuple[str, bool]]:
+    with os.scandir(folder) as entries:
+        return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
 
 def describe(settings: Settings) -> dict[str, Any]:

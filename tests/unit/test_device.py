@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -316,6 +316,60 @@ def test_a_bundle_that_is_too_large_is_for_another_device(tmp_path: Path) -> Non
 def test_a_damaged_bundle_is_fetched_again(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(AwayError):
         device.unpack(io.BytesIO(content), tmp_path, 10_000, HeldLease())
+
+
+def header(kind: bytes) -> tarfile.TarInfo:
+    """A header that claims a longer header after it."""
+    member = tarfile.TarInfo("long")
+    member.type, member.size = kind, device.MAX_HEADER_BYTES
+    return member
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_long_header_is_not_read_into_memory(tmp_path: Path, kind: bytes) -> None:
+    class Endless(io.BytesIO):
+        longest = 0
+
+        def read(self, size: int | None = -1) -> bytes:
+            self.longest = max(self.longest, size or 0)
+            return super().read(size)
+
+    stream = Endless(header(kind).tobuf() + bytes(2 * device.MAX_HEADER_BYTES))
+    with pytest.raises(AwayError, match="a header of more than"):
+        device.unpack(stream, tmp_path, 1 << 30, HeldLease())
+    assert stream.longest <= tarfile.BLOCKSIZE
+
+
+def test_folders_nested_thousands_deep_are_removed(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("a", dir_fd=here)
+        below = os.open("a", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.symlink(tmp_path, "link", dir_fd=here)
+    os.close(here)
+    device.remove(top)
+    assert not top.exists()
+    assert tmp_path.exists()
+
+
+def test_a_report_that_the_service_refuses_does_not_end_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+
+    class Refusing(Service):
+        def send(self, method: str, path: str, body: object = None, timeout: float = 0.0) -> Any:
+            sent.append(body)
+            if "entries" in cast(dict[str, Any], body):
+                raise device.RefusedError("entries.0.outputs: required")
+
+    monkeypatch.setattr(device, "FIRST_RETRY_SECONDS", 0.0)
+    strange = {"entries": [{"x": 1}]}
+    result = device._finish(Refusing("http://127.0.0.1:9", None), "/v1/devices/1", "7", strange)
+    assert sent == [strange, result]
+    assert device._words(result).startswith("failed: the service refused what the program reported")
 
 
 def test_the_folder_is_gone_at_the_end_and_what_a_killed_device_left_at_the_start(settings: Settings) -> None:
