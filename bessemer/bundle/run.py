@@ -1781,12 +1781,19 @@ def _compare(
 def _errors(actual: Any, expected: Any, relative: float, absolute: float) -> tuple[Any, Any]:
     """The absolute error of each element, and whether it is too large."""
     with np.errstate(invalid="ignore", over="ignore"):
-        errors = np.abs(actual - expected)
+        errors = _distances(actual, expected)
         allowed = absolute + relative * np.abs(expected)
     same = (actual == expected) | ((actual != actual) & (expected != expected))
     # an infinite reference would otherwise allow every error
     far = ~same & ~((errors <= allowed) & np.isfinite(expected))
     return np.where(same, 0, errors), far
+
+
+def _distances(actual: Any, expected: Any) -> Any:
+    """The absolute differences. Those of 64-bit integers are unsigned, as they may exceed the signed type."""
+    if actual.dtype.kind != "i":
+        return np.abs(actual - expected)
+    return np.where(actual > expected, actual - expected, expected - actual).view(np.uint64)
 
 
 @dataclass(frozen=True)

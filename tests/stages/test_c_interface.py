@@ -99,6 +99,7 @@ def test_the_program_of_a_bundle_computes_what_the_model_does(
         (["--call", "other", "in.npz", "out.npz"], 2, "run: unknown entry point 'other': the model has main"),
         (["--call", "main", "in.npz"], 2, "run: '--call' takes an entry point, inputs and outputs"),
         (["--call", "main", "in.npz", "out.npz", "--entry", "main"], 2, "so only --threads goes with it"),
+        (["--call", "main", "in.npz", "out.npz", "--repeat", "5"], 2, "so only --threads goes with it"),
         (["--input", "other=short.npy"], 2, "run: unknown input 'other': the model takes input_0"),
         (["--input", "input=short.npy"], 2, "run: unknown input 'input': the model takes input_0"),
         (["--input", "short.npy"], 2, "run: --input takes NAME=FILE.npy, not 'short.npy'"),
@@ -116,7 +117,10 @@ def test_the_program_of_a_bundle_computes_what_the_model_does(
         (["--input", "input_0=codes.npy"], 2, "run: input 'input_0' has the dtype uint16, expected float32"),
         (["--input", "input_0=big.npy"], 2, "run: input 'input_0' has the dtype >f4, expected float32"),
         (["--inputs", "missing.npz"], 2, "run: cannot read 'missing.npz'"),
-        (["--inputs", "reference/outputs.npz"], 2, "run: missing input 'input_0': the .npz file lacks it"),
+        (["--inputs", "reference/outputs.npz"], 2, "run: unknown input 'output_0': the model takes input_0"),
+        (["--inputs", "extra.npz"], 2, "run: unknown input 'z': the model takes input_0"),
+        (["--inputs", "empty.npz"], 2, "run: missing input 'input_0': the .npz file lacks it"),
+        (["--call", "main", "extra.npz", "out.npz"], 2, "run: unknown input 'z': the model takes input_0"),
         (["--unknown"], 2, "run: unknown option '--unknown'\nusage: ./run"),
         (["--output"], 2, "run: '--output' takes a value\nusage: ./run"),
     ],
@@ -130,6 +134,8 @@ def test_the_program_says_what_is_wrong_with_its_arguments(
     np.save(perceptron_bundle / "integers.npy", np.zeros((1, 16), np.int32))
     np.save(perceptron_bundle / "codes.npy", np.zeros((1, 16), np.uint16))
     np.save(perceptron_bundle / "big.npy", np.zeros((1, 16), ">f4"))
+    np.savez(perceptron_bundle / "extra.npz", input_0=np.zeros((1, 16), np.float32), z=np.float32(1))
+    np.savez(perceptron_bundle / "empty.npz")
 
     done = execute(["./run", *arguments], perceptron_bundle)
 
@@ -255,6 +261,35 @@ def test_a_changed_output_fails_the_comparison(perceptron_bundle: Path, tmp_path
     assert "4 of 4 elements differ" in done.stdout
 
 
+def test_large_integers_are_compared_exactly(server: CandidateClient, tmp_path: Path) -> None:
+    captured = capture_module(Function(lambda _, x: x + 1), torch.full((3,), 2**53))
+    folder = bundle(captured, make_context(tmp_path, server), tmp_path / "bundle")
+    np.savez(folder / "reference/outputs.npz", output_0=np.full(3, 2**53, np.int64))
+
+    done = execute(["./run"], folder)
+
+    assert (done.returncode, "3 of 3 elements differ, largest difference 1\n" in done.stdout) == (1, True)
+
+
+def test_each_entry_point_has_its_own_tolerances(stateful_bundle: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "copied"
+    subprocess.run(["cp", "-r", str(stateful_bundle), str(copied)], check=True)
+    manifest = json.loads((copied / "manifest.json").read_text())
+    manifest["tolerances"] = [{"name": "output", "relative": 0.0, "absolute": 10.0}]
+    manifest["entries"][0]["tolerances"] = [{"name": "output", "relative": 0.0, "absolute": 0.0}]
+    (copied / "manifest.json").write_text(json.dumps(manifest, indent=2))
+    for path in (copied / "reference").rglob("outputs.npz"):
+        with np.load(path) as arrays:
+            changed = {name: array + 1 for name, array in arrays.items()}
+        np.savez(path, **changed)
+
+    first, second = (execute(["./run", "--entry", name], copied) for name in ("add", "scale"))
+
+    assert (first.returncode, second.returncode) == (0, 1)
+    assert "0 of 4 elements differ" in first.stdout
+    assert "4 of 4 elements differ" in second.stdout
+
+
 def test_a_mismatch_is_reported_and_so_are_all_entry_points(
     perceptron_bundle: Path, stateful_bundle: Path, tmp_path: Path
 ) -> None:
@@ -273,6 +308,15 @@ def test_a_mismatch_is_reported_and_so_are_all_entry_points(
     assert entry["outputs"][0]["max_absolute_error"] is None
     entries = json.loads((stateful_bundle / "report.json").read_text())["entries"]
     assert (both.returncode, [one["name"] for one in entries]) == (0, ["add", "scale"])
+
+
+def test_one_file_of_outputs_is_one_entry_points(stateful_bundle: Path) -> None:
+    every = execute(["./run", "--output", "every.npz"], stateful_bundle)
+    one = execute(["./run", "--entry", "scale", "--output", "one.npz"], stateful_bundle)
+
+    assert (every.returncode, one.returncode) == (2, 0)
+    assert "'--output' needs --entry: the model has several entry points" in every.stderr
+    assert [(stateful_bundle / name).exists() for name in ("every.npz", "one.npz")] == [False, True]
 
 
 def test_calls_in_a_row_share_the_state_of_all_entry_points(stateful_bundle: Path) -> None:

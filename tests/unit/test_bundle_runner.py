@@ -84,6 +84,7 @@ def test_an_unknown_percentile_is_not_printed() -> None:
         ("float32", [np.inf, -np.inf], [-np.inf, 1.0], 2),
         ("float32", [1.0, 1.0], [np.inf, -np.inf], 2),
         ("int64", [2**62], [2**62 + 1], 1),
+        ("int64", [-(2**63), 2**63 - 1], [0, -1], 2),
         ("bool", [True, False], [True, True], 1),
         ("bfloat16", [0x3F80], [0x3F80], 0),
         ("bfloat16", [0x3F80], [0x4000], 1),

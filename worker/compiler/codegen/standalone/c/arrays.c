@@ -117,33 +117,51 @@ const unsigned char *npy_data(file_content file, const bessemer_tensor *tensor, 
   return file.content + NPY_START + header;
 }
 
-file_content npz_member(file_content archive, const char *name) {
+static size_t entry_at(file_content archive, size_t at) {
+  return at + CENTRAL_HEADER <= archive.bytes && !memcmp(archive.content + at, "PK\1\2", 4) ? at : 0;
+}
+
+size_t npz_first(file_content archive) {
+  if (!archive.content || archive.bytes < END_HEADER) return 0;
+  const unsigned char *end = archive.content + archive.bytes - END_HEADER;
+  return memcmp(end, "PK\5\6", 4) || !number(end + 10, 2) ? 0 : entry_at(archive, number(end + 16, 4));
+}
+
+size_t npz_next(file_content archive, size_t entry) {
+  const unsigned char *header = archive.content + entry;
+  return entry_at(archive, entry + CENTRAL_HEADER + number(header + 28, 2) + number(header + 30, 2) + number(header + 32, 2));
+}
+
+const char *npz_name(file_content archive, size_t entry, int *length) {
+  const unsigned char *header = archive.content + entry;
+  size_t bytes = number(header + 28, 2);
+  const char *name = (const char *)header + CENTRAL_HEADER;
+  if (entry + CENTRAL_HEADER + bytes > archive.bytes) bytes = 0;
+  *length = (int)(bytes > 4 && !memcmp(name + bytes - 4, ".npy", 4) ? bytes - 4 : bytes);
+  return name;
+}
+
+static file_content content_of(file_content archive, size_t entry) {
   file_content found = {NULL, 0};
-  size_t length = strlen(name);
-  if (!archive.content || archive.bytes < END_HEADER) return found;
-  size_t end = archive.bytes - END_HEADER;
-  if (memcmp(archive.content + end, "PK\5\6", 4)) return found;
-  uint32_t count = number(archive.content + end + 10, 2);
-  size_t at = number(archive.content + end + 16, 4);
-  for (uint32_t i = 0; i < count && at + CENTRAL_HEADER <= archive.bytes; i++) {
-    const unsigned char *entry = archive.content + at;
-    size_t name_bytes = number(entry + 28, 2);
-    if (at + CENTRAL_HEADER + name_bytes > archive.bytes) return found;
-    size_t local = number(entry + 42, 4);
-    const char *own = (const char *)entry + CENTRAL_HEADER;
-    if (name_bytes == length + 4 && !memcmp(own, name, length) && !memcmp(own + length, ".npy", 4)) {
-      if (number(entry + 10, 2) || local + LOCAL_HEADER > archive.bytes) return found;
-      const unsigned char *header = archive.content + local;
-      size_t start = local + LOCAL_HEADER + number(header + 26, 2) + number(header + 28, 2);
-      size_t bytes = number(entry + 24, 4);
-      if (start + bytes > archive.bytes) return found;
-      found.content = archive.content + start;
-      found.bytes = bytes;
-      return found;
-    }
-    at += CENTRAL_HEADER + name_bytes + number(entry + 30, 2) + number(entry + 32, 2);
-  }
+  const unsigned char *header = archive.content + entry;
+  size_t bytes = number(header + 24, 4), local = number(header + 42, 4);
+  if (number(header + 10, 2) || local + LOCAL_HEADER > archive.bytes) return found;
+  const unsigned char *own = archive.content + local;
+  size_t start = local + LOCAL_HEADER + number(own + 26, 2) + number(own + 28, 2);
+  if (start + bytes > archive.bytes) return found;
+  found.content = archive.content + start;
+  found.bytes = bytes;
   return found;
+}
+
+file_content npz_member(file_content archive, const char *name) {
+  file_content none = {NULL, 0};
+  int length;
+  for (size_t entry = npz_first(archive); entry; entry = npz_next(archive, entry)) {
+    const char *own = npz_name(archive, entry, &length);
+    if ((size_t)length == strlen(name) && !memcmp(own, name, (size_t)length)) return content_of(archive, entry);
+  }
+  return none;
 }
 
 static uint32_t crc32_of(uint32_t crc, const unsigned char *bytes, size_t count) {
@@ -202,11 +220,13 @@ int npz_add(npz_writer *writer, const char *name, const char *dtype, const int64
   memcpy(header, "\x93NUMPY\1\0", 8);
   header[8] = (unsigned char)(used & 255), header[9] = (unsigned char)(used >> 8);
   size_t header_bytes = (size_t)used + NPY_START;
+  long start = ftell(writer->file);
+  if (start < 0 || (uint64_t)start + header_bytes + bytes > UINT32_MAX) return -1;
   npz_entry *entry = add_entry(writer, name);
   if (!entry) return -1;
   entry->crc = crc32_of(crc32_of(0, header, header_bytes), data, bytes);
   entry->bytes = (uint32_t)(header_bytes + bytes);
-  entry->start = (uint32_t)ftell(writer->file);
+  entry->start = (uint32_t)start;
   put(writer->file, 0x04034B50, 4), put_common(writer->file, entry);
   fprintf(writer->file, "%s.npy", name);
   fwrite(header, 1, header_bytes, writer->file), fwrite(data, 1, bytes, writer->file);
@@ -224,9 +244,9 @@ int npz_end(npz_writer *writer) {
     free(entry->name);
   }
   free(writer->entries);
-  uint32_t end = (uint32_t)ftell(file);
+  long end = ftell(file);
   put(file, 0x06054B50, 4), put(file, 0, 4), put(file, writer->count, 2), put(file, writer->count, 2);
-  put(file, end - start, 4), put(file, start, 4), put(file, 0, 2);
-  int failed = ferror(file);
+  put(file, (uint32_t)end - start, 4), put(file, start, 4), put(file, 0, 2);
+  int failed = ferror(file) || end < 0 || (uint64_t)end > UINT32_MAX;
   return fclose(file) || failed ? -1 : 0;
 }

@@ -23,6 +23,13 @@ const unsigned char *npy_data(file_content file, const bessemer_tensor *tensor, 
 /* The member `name`.npy of an .npz file; `content` is NULL if it has none. */
 file_content npz_member(file_content archive, const char *name);
 
+/* The entries of an .npz file, as offsets, in order; 0 behind the last. */
+size_t npz_first(file_content archive);
+size_t npz_next(file_content archive, size_t entry);
+
+/* The name of an entry, without `.npy` and without an end. */
+const char *npz_name(file_content archive, size_t entry, int *length);
+
 /* Writes an .npz file: begin, then each array, then end. Returns 0, or -1. */
 typedef struct {
   char *name;

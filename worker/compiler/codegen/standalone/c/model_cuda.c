@@ -122,19 +122,27 @@ static void release(cuda_address memory) {
   if (memory) gpu.driver.release(memory);
 }
 
+static int find_kernels(void) {
+  for (int32_t i = 0; i < bessemer_gpu_kernel_count; i++) {
+    const bessemer_gpu_kernel *kernel = &bessemer_gpu_kernels[i];
+    if (check("find a kernel", gpu.driver.module_function(&gpu.kernels[i], gpu.module, kernel->name))) return -1;
+    if (kernel->shared_bytes <= STATIC_SHARED_BYTES) continue;
+    cuda_result result =
+        gpu.driver.function_set(gpu.kernels[i], CUDA_MAX_DYNAMIC_SHARED, (int)kernel->shared_bytes);
+    if (check("reserve shared memory", result)) return -1;
+  }
+  return 0;
+}
+
 static int load_kernels(void) {
   cuda_result result = gpu.driver.module_load(&gpu.module, bessemer_gpu_code);
   if (result) return fail_to_load(result);
   gpu.kernels = allocate_array((size_t)bessemer_gpu_kernel_count, sizeof(void *));
   if (!gpu.kernels) return fail("out of memory");
-  for (int32_t i = 0; i < bessemer_gpu_kernel_count; i++) {
-    const bessemer_gpu_kernel *kernel = &bessemer_gpu_kernels[i];
-    if (check("find a kernel", gpu.driver.module_function(&gpu.kernels[i], gpu.module, kernel->name))) return -1;
-    if (kernel->shared_bytes <= STATIC_SHARED_BYTES) continue;
-    result = gpu.driver.function_set(gpu.kernels[i], CUDA_MAX_DYNAMIC_SHARED, (int)kernel->shared_bytes);
-    if (check("reserve shared memory", result)) return -1;
-  }
-  return 0;
+  if (!find_kernels()) return 0;
+  free(gpu.kernels);
+  gpu.kernels = NULL;
+  return -1;
 }
 
 static int load_gpu(void) {
@@ -220,15 +228,15 @@ bessemer_model *bessemer_model_open(int32_t threads) {
     return NULL;
   }
   pthread_mutex_lock(&gpu_lock);
-  int failed = load_gpu();
-  if (!failed) {
+  int failed = load_gpu(), opened = !failed;
+  if (opened) {
     gpu.sessions++;
     failed = (!gpu.kernels && load_kernels()) || open_session(model);
     leave_gpu();
   }
   pthread_mutex_unlock(&gpu_lock);
   if (!failed) return model;
-  if (gpu.context) bessemer_model_close(model);
+  if (opened) bessemer_model_close(model);
   else free(model);
   return NULL;
 }

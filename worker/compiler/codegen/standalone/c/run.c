@@ -141,7 +141,8 @@ static int read_options(options *read, int argc, char **argv) {
     }
     if (failed) return failed;
   }
-  if (read->call_count && (read->entry || read->inputs || read->input_count || read->outputs || read->report_path))
+  if (read->call_count && (read->entry || read->inputs || read->input_count || read->outputs || read->report_path ||
+                           read->repeat || read->seconds > 0))
     return refuse_option("", "--call", " names its own entry point and files, so only --threads goes with it");
   return 0;
 }
@@ -185,32 +186,38 @@ static const char *given_file(const options *given, const char *name) {
   return NULL;
 }
 
-static int is_named(const char *option, const bessemer_tensor *tensors, int32_t count) {
-  for (int32_t i = 0; i < count; i++) {
-    size_t length = strlen(tensors[i].name);
-    if (!strncmp(option, tensors[i].name, length) && option[length] == '=') return 1;
-  }
+static int is_named(const char *name, int length, const bessemer_tensor *tensors, int32_t count) {
+  for (int32_t i = 0; i < count; i++)
+    if (strlen(tensors[i].name) == (size_t)length && !memcmp(name, tensors[i].name, (size_t)length)) return 1;
   return 0;
 }
 
-static int refuse_input(const char *option, const bessemer_entry *entry, const bessemer_tensor *states,
-                        int32_t state_count) {
-  int32_t count = entry->input_count;
-  fprintf(stderr, "run: unknown input '%.*s': the model takes ", (int)(strchr(option, '=') - option), option);
+/* Refuses an array that is neither an input nor a state: nothing would read it. */
+static int check_name(const char *name, int length, const bessemer_entry *entry) {
+  int32_t state_count, count = entry->input_count;
+  const bessemer_tensor *states = bessemer_model_states(&state_count);
+  if (is_named(name, length, entry->inputs, count) || is_named(name, length, states, state_count)) return 0;
+  fprintf(stderr, "run: unknown input '%.*s': the model takes ", length, name);
   for (int32_t i = 0; i < count + state_count; i++)
     fprintf(stderr, "%s%s", i ? ", " : "", i < count ? entry->inputs[i].name : states[i - count].name);
   fputs(count + state_count ? "\n" : "no inputs\n", stderr);
   return WRONG_USE;
 }
 
-/* Refuses files for what is neither an input nor a state: nothing would read them. */
 static int check_given_names(const options *given, const bessemer_entry *entry) {
-  int32_t count;
-  const bessemer_tensor *states = bessemer_model_states(&count);
-  for (int i = 0; i < given->input_count; i++)
-    if (!is_named(given->input[i], entry->inputs, entry->input_count) && !is_named(given->input[i], states, count))
-      return refuse_input(given->input[i], entry, states, count);
-  return 0;
+  int failed = 0;
+  for (int i = 0; i < given->input_count && !failed; i++)
+    failed = check_name(given->input[i], (int)(strchr(given->input[i], '=') - given->input[i]), entry);
+  return failed;
+}
+
+static int check_archive_names(file_content archive, const bessemer_entry *entry) {
+  int failed = 0, length;
+  for (size_t at = npz_first(archive); at && !failed; at = npz_next(archive, at)) {
+    const char *name = npz_name(archive, at, &length);
+    failed = check_name(name, length, entry);
+  }
+  return failed;
 }
 
 /* A tensor's file: its own, else the archive's. `content` is NULL if there is none. */
@@ -274,15 +281,32 @@ static size_t element_count(const bessemer_tensor *tensor) {
   return count;
 }
 
-/* Outputs without a tolerance must be equal. The number after `"key": ` in the object of manifest.json's tolerances that has the name. */
-static double tolerance(const char *manifest, const char *name, const char *key) {
+/* The end of the JSON array that begins at `at`. Brackets in strings do not count. */
+static const char *array_end(const char *at) {
+  int depth = 0, quoted = 0;
+  for (; *at; at++) {
+    if (quoted && *at == '\\' && at[1]) at++;
+    else if (*at == '"') quoted = !quoted;
+    else if (!quoted && *at == '[') depth++;
+    else if (!quoted && *at == ']' && !--depth) return at;
+  }
+  return at;
+}
+
+/* The number after `"key": ` in the tolerance of an output, in the list of its entry point in manifest.json, whose lists
+ * are in the order of the entry points. Outputs without a tolerance must be equal. */
+static double tolerance(const char *manifest, int32_t entry, const char *name, const char *key) {
+  static const char LIST[] = "\"tolerances\": [";
+  const char *list = manifest;
   char wanted[512];
-  const char *found = manifest ? strstr(manifest, "\"tolerances\"") : NULL;
+  for (int32_t i = 0; list && i <= entry; i++)
+    if ((list = strstr(list, LIST))) list += sizeof(LIST) - 2;
+  const char *end = list ? array_end(list) : NULL;
   snprintf(wanted, sizeof(wanted), "\"name\": \"%s\"", name);
-  if (!found || !(found = strstr(found, wanted))) return 0;
+  const char *found = list ? strstr(list, wanted) : NULL;
   snprintf(wanted, sizeof(wanted), "\"%s\": ", key);
-  found = strstr(found, wanted);
-  return found ? strtod(found + strlen(wanted), NULL) : 0;
+  if (found && found < end) found = strstr(found, wanted);
+  return found && found < end ? strtod(found + strlen(wanted), NULL) : 0;
 }
 
 static void report_output(FILE *report, const char *name, size_t count, size_t wrong, double largest, int is_first) {
@@ -293,21 +317,30 @@ static void report_output(FILE *report, const char *name, size_t count, size_t w
   else fputs("null}", report);
 }
 
-static int compare(const bessemer_tensor *tensor, const void *output, file_content archive, const char *manifest,
-                   FILE *report, int is_first) {
+/* How far two elements are apart; 0 if they are equal or both NaN. A double cannot tell large 64-bit integers apart. */
+static double distance(const char *dtype, const void *found, const void *wanted, size_t index) {
+  if (!strcmp(dtype, "int64")) {
+    int64_t a = ((const int64_t *)found)[index], b = ((const int64_t *)wanted)[index];
+    return (double)(a > b ? (uint64_t)a - (uint64_t)b : (uint64_t)b - (uint64_t)a);
+  }
+  double a = element(dtype, found, index), b = element(dtype, wanted, index);
+  return a == b || (a != a && b != b) ? 0 : fabs(a - b);
+}
+
+static int compare(const bessemer_tensor *tensor, int32_t entry, const void *output, file_content archive,
+                   const char *manifest, FILE *report, int is_first) {
   char error[ERROR_BYTES];
   const unsigned char *expected = npy_data(npz_member(archive, tensor->name), tensor, error);
   if (!expected) return stop("no reference for output", tensor->name);
   void *aligned = malloc(tensor->bytes ? tensor->bytes : 1);
   if (!aligned) return stop("out of memory", "");
   memcpy(aligned, expected, tensor->bytes);
-  double relative = tolerance(manifest, tensor->name, "relative");
-  double absolute = tolerance(manifest, tensor->name, "absolute"), largest = 0;
+  double relative = tolerance(manifest, entry, tensor->name, "relative");
+  double absolute = tolerance(manifest, entry, tensor->name, "absolute"), largest = 0;
   size_t wrong = 0, count = element_count(tensor);
   for (size_t i = 0; i < count; i++) {
-    double found = element(tensor->dtype, output, i), wanted = element(tensor->dtype, aligned, i);
-    if (found == wanted || (found != found && wanted != wanted)) continue;
-    double difference = fabs(found - wanted);
+    double wanted = element(tensor->dtype, aligned, i), difference = distance(tensor->dtype, output, aligned, i);
+    if (difference == 0) continue;
     if (!is_finite(wanted) || !(difference <= absolute + relative * fabs(wanted))) wrong++;
     if (!(difference <= largest)) largest = difference;
   }
@@ -419,10 +452,12 @@ static int run_call(bessemer_model *model, const options *given, const char **ca
   const bessemer_entry *entry = &entries[index];
   file_content archive = read_file(call[1]);
   if (!archive.content) return refuse("cannot read ", call[1], "");
+  int failed = check_archive_names(archive, entry);
+  if (failed) return failed;
   void **inputs = pointers(entry->inputs, entry->input_count, 0);
   void **outputs = pointers(entry->outputs, entry->output_count, 1);
   if (!inputs || !outputs) return stop("out of memory", "");
-  int failed = load_inputs(inputs, entry, given, archive);
+  failed = load_inputs(inputs, entry, given, archive);
   if (!failed) failed = load_states(model, given, archive);
   if (failed) return failed;
   if (bessemer_model_run(model, index, (const void *const *)inputs, outputs))
@@ -456,6 +491,7 @@ static int run_entry(const options *given, int32_t index, const bessemer_entry *
   file_content archive = {NULL, 0};
   if (reference || given->inputs) archive = read_file(reference ? path : given->inputs);
   if (given->inputs && !archive.content) return refuse("cannot read ", given->inputs, "");
+  if (given->inputs && (failed = check_archive_names(archive, entry))) return failed;
   if (reference && entry->input_count && !archive.content) return stop("cannot read", path);
   void **inputs = pointers(entry->inputs, entry->input_count, 0);
   void **outputs = pointers(entry->outputs, entry->output_count, 1);
@@ -480,7 +516,7 @@ static int run_entry(const options *given, int32_t index, const bessemer_entry *
     snprintf(path, sizeof(path), "%s/manifest.json", folder);
     file_content manifest = read_file(path);
     for (int32_t i = 0; i < entry->output_count; i++)
-      failed |= compare(&entry->outputs[i], outputs[i], references, (const char *)manifest.content, report, !i);
+      failed |= compare(&entry->outputs[i], index, outputs[i], references, (const char *)manifest.content, report, !i);
   } else {
     for (int32_t i = 0; i < entry->output_count; i++) print_output(&entry->outputs[i], outputs[i]);
   }
@@ -494,9 +530,11 @@ static int run_entry(const options *given, int32_t index, const bessemer_entry *
 
 /* Runs the chosen entry points. A mismatch does not keep the others from running. */
 static int run_entries(const options *given, const bessemer_entry *entries, int32_t count, const char *folder) {
-  int failed = 0, ran = 0;
+  int failed = 0, ran = 0, all = !given->entry && !given->inputs && !given->input_count;
+  if (given->outputs && all && count > 1)
+    return refuse_option("", "--output", " needs --entry: the model has several entry points");
   for (int32_t i = 0; i < count; i++) {
-    if (given->entry ? strcmp(given->entry, entries[i].name) : i && (given->inputs || given->input_count)) continue;
+    if (given->entry ? strcmp(given->entry, entries[i].name) : i && !all) continue;
     if (!given->entry && count > 1) printf("%s\n", entries[i].name);
     int status = run_entry(given, i, &entries[i], folder);
     if (status > failed) failed = status;
