@@ -65,7 +65,8 @@ class TextCache:
 
 
 _TEXTS = TextCache(MAX_HELD_CHARACTERS)
-_compared = lru_cache(maxsize=16)(compare)
+_compared = lru_cache(maxsize=2)(compare)
+"""Holds the texts of two comparisons beyond the cache's limit."""
 
 
 @dataclass(frozen=True)

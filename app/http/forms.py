@@ -17,7 +17,7 @@ from app.http.json_bodies import read_json
 from app.http.multipart import MULTIPART, Form, Part, boundary_of
 from app.http.problems import RefusalError, invalid_problem, refuse
 from app.http.uploads import receive_extension, receive_model, refuse_if_too_large
-from app.http.validation import not_json
+from app.http.validation import clean, not_json
 from app.identity.caller import Caller
 from app.service import Service, TenantService
 from bessemer.contract.base import is_digest
@@ -115,7 +115,7 @@ class _Received:
         digest = (await receive_model(self._service, part.chunks, expected, stem))[0].digest
         if self._digest is None:
             self._digest, self._name = digest, stem
-        elif stem is None or stem in self.models:
+        elif stem is None or stem in self.models or "" in self.models:
             raise _invalid(MODEL, "each of several models needs a file name of its own, such as decode.pt2")
         self.models[stem or ""] = digest
 
@@ -159,7 +159,8 @@ class _Received:
 
 def _joined(named: Any, sent: Sequence[str]) -> Any:
     """The digests that the request names, then those of the form's files; each once."""
-    if named is not None and not isinstance(named, list):
+    is_list = isinstance(named, list) and all(isinstance(digest, str) for digest in named)
+    if named is not None and not is_list:
         return named  # the route refuses it
     return list(dict.fromkeys([*(named or ()), *sent]))
 
@@ -215,7 +216,7 @@ def _with_body(request: Request, body: bytes) -> Request:
 
 
 def _invalid(field: str, message: str) -> RefusalError:
-    return RefusalError(invalid_problem((FieldError(field=field, message=message),)))
+    return RefusalError(invalid_problem((FieldError(field=field, message=clean(message)),)))
 
 
 FORM: dict[str, Any] = {

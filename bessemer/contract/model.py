@@ -2,13 +2,12 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from difflib import get_close_matches
 
 from pydantic import Field
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.dynamic import DynamicShapes
-from bessemer.contract.names import Name
+from bessemer.contract.names import Name, nearest
 from bessemer.contract.problem import MODEL_DEFECTS, Problem
 from bessemer.contract.structure import CallStructure
 from bessemer.contract.tensor import TensorName, TensorSpec
@@ -118,7 +117,7 @@ class ModelPage(Document):
 def misspelled_method(name: str, methods: Collection[str], default: str) -> str:
     """Why an entry's name is a misspelled method, other than the ``default`` one; else empty."""
     others = [method for method in methods if method != default]
-    close = [] if name in methods else get_close_matches(name, others, n=1, cutoff=0.8)
+    close = [] if name in methods else nearest(name, others, cutoff=0.8)
     if not close:
         return ""
     return (

@@ -16,6 +16,8 @@ _SEPARATORS = re.compile(r"[/\\]")
 _UNSAFE_IN_FILES = re.compile(r'[/\\:*?"<>|\s%]+')
 
 MAX_LABELS = 32
+MAX_COMPARED_CHARACTERS = 20_000
+"""Comparing as many very similar names takes a few tenths of a second."""
 
 PLAIN_NAME_PATTERN = r"^[a-z][a-z0-9_]*$"
 DOTTED_NAME_PATTERN = r"^[a-z][a-z0-9_.-]*$"
@@ -63,9 +65,24 @@ def shown_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{key}={value}" if value else key for key, value in labels.items())
 
 
+def nearest(name: str, known: Iterable[str], cutoff: float, count: int = 1) -> list[str]:
+    """The ``count`` known names that are nearest, best first, of the first ``MAX_COMPARED_CHARACTERS``."""
+    return difflib.get_close_matches(name, _first_of(known), n=count, cutoff=cutoff)
+
+
+def _first_of(names: Iterable[str]) -> list[str]:
+    left, first = MAX_COMPARED_CHARACTERS, list[str]()
+    for name in names:
+        left -= len(name)
+        if left < 0:
+            break
+        first.append(name)
+    return first
+
+
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.4, count: int = 1) -> str:
     """A clause that suggests the nearest ``count`` known names, in any case; empty if none is near."""
     spellings = {each.casefold(): each for each in known}
-    near = difflib.get_close_matches(name.casefold(), spellings, n=count, cutoff=cutoff)
+    near = nearest(name.casefold(), spellings, cutoff, count)
     *others, last = (f"'{spellings[each]}'" for each in near) if near else ("",)
     return f"; did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if near else ""

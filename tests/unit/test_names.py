@@ -4,7 +4,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from bessemer.client.submission import name_of_model
-from bessemer.contract.names import Name, file_stem, name_of_file
+from bessemer.contract.names import MAX_COMPARED_CHARACTERS, Name, file_stem, name_of_file, nearest
 
 NAME: TypeAdapter[str] = TypeAdapter(Name)
 
@@ -61,3 +61,9 @@ def test_a_download_is_named_after_model_and_target(name: str, stem: str) -> Non
 
 def test_bytes_and_digests_have_no_name() -> None:
     assert [name_of_model(model) for model in (b"bytes", "0" * 64, "models/mlp.pt2")] == [None, None, "mlp"]
+
+
+def test_only_the_first_names_of_a_long_list_are_compared() -> None:
+    others = ["b" * 100] * (MAX_COMPARED_CHARACTERS // 100 - 1)
+    assert nearest("a", ["a", *others], cutoff=0.9) == ["a"]
+    assert nearest("a", [*others, "c" * 100, "a"], cutoff=0.9) == []

@@ -35,6 +35,7 @@ class EarlyBundles:
 
     Attributes:
         made: how many the job has made.
+        stored_bytes: how large these are together.
     """
 
     runner: JobRunner
@@ -43,6 +44,7 @@ class EarlyBundles:
     folder: JobFolder
     record: CompilationRecord
     made: int = 0
+    stored_bytes: int = 0
 
     async def publish(self, bundle: EarlyBundleMade) -> EarlyBundleTaken:
         """Check a bundle in a fresh process, sign it, and make it downloadable.
@@ -58,8 +60,11 @@ class EarlyBundles:
         runner = self.runner
         artifacts = runner.store.artifacts.for_tenant(self.attempt.tenant)
         limit_bytes = runner.settings.limit_disk_bytes
+        if self.stored_bytes > limit_bytes:
+            return EarlyBundleTaken(refusal=f"the earlier ones have more than {limit_bytes} bytes together")
         store = partial(store_output, self.folder.path, EARLY_ARCHIVE, artifacts, limit_bytes)
         blob = await runner.store_retry.call(store)
+        self.stored_bytes += blob.size_bytes
         async with runner.folder(f"early-{self.making.row.id}", EARLY_SLOT) as fresh:
             found = await self._checked(blob.digest, bundle.figures, fresh)
             if isinstance(found, Problem):

@@ -69,6 +69,7 @@ async def test_the_same_form_under_the_same_key_is_the_same_compilation(api: htt
         ((MODEL,), 422, "request-invalid", "request"),
         ((REQUEST,), 422, "request-invalid", "model"),
         ((MODEL, MODEL), 422, "request-invalid", "model"),
+        ((("model", (None, b"x")), MODEL, REQUEST), 422, "request-invalid", "model"),
         (
             (MODEL, ("model", ("other.pt2", b"x")), ("request", (None, '{"target": "host", "entries": {}}'))),
             422,
@@ -80,6 +81,26 @@ async def test_the_same_form_under_the_same_key_is_the_same_compilation(api: htt
             422,
             "request-invalid",
             "entries",
+        ),
+        (
+            (
+                MODEL,
+                ("extension", ("a.py", b"pass")),
+                ("request", (None, '{"target": "host", "extensions": [{}]}')),
+            ),
+            422,
+            "request-invalid",
+            "extensions[0]",
+        ),
+        (
+            (
+                MODEL,
+                ("model", ("b.pt2", b"x")),
+                ("request", (None, '{"target": "host", "entries": {"\\ud800": {}}}')),
+            ),
+            422,
+            "request-invalid",
+            "model",
         ),
         ((("modle", ("a", b"x")), REQUEST), 422, "request-invalid", "modle"),
         ((MODEL, ("request", (None, "{target: host}"))), 422, "request-invalid", "request"),
