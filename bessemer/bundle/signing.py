@@ -113,4 +113,4 @@ def require_signature(envelope: Envelope, key: Ed25519PublicKey) -> None:
             continue
         return
     ids = ", ".join(signature.keyid[:16] or "unnamed" for signature in envelope.signatures)
-    raise SignatureError(f"no signature is by the key {key_id(key)[:16]}: it is signed by {ids}")
+    raise SignatureError(f"the key {key_id(key)[:16]} has not signed it: the signatures are by {ids}")

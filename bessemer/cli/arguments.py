@@ -278,7 +278,7 @@ def read_draft(
         fields["name"] = name
     if labels:
         fields["labels"] = {key: value or "" for key, value in read_labels(labels).items()}
-    given = dict(_read_schedule(text) for text in schedules or ())
+    given = _read_schedules(schedules or ())
     targets = validated(Submission, {**_PLACEHOLDER, **fields, "target": several}).targets if several else ()
     _require_ranges(inputs or (), fields.get("inputs", ()), ranges)
     return Draft(
@@ -304,11 +304,16 @@ def _require_ranges(
             )
 
 
-def _read_schedule(text: str) -> tuple[str, str]:
-    function, equals, source = text.rpartition("=")
-    if not (equals and function and source):
-        raise InvalidArgumentError(f"--schedule {text} is not of the form FUNCTION=FILE.py")
-    return function, source
+def _read_schedules(texts: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        function, equals, source = text.rpartition("=")
+        if not (equals and function and source):
+            raise InvalidArgumentError(f"--schedule {text} is not of the form FUNCTION=FILE.py")
+        if function in found:
+            raise InvalidArgumentError(f"--schedule {function} is given twice")
+        found[function] = source
+    return found
 
 
 def _checked(fields: Mapping[str, Any]) -> CompilationRequest:
@@ -316,9 +321,18 @@ def _checked(fields: Mapping[str, Any]) -> CompilationRequest:
 
 
 def read_labels(labels: Sequence[str]) -> dict[str, str | None]:
-    """Parse labels such as ``team=vision``, or ``team`` for any value."""
-    split = (label.partition("=") for label in labels)
-    return {key: value if equals else None for key, equals, value in split}
+    """Parse labels such as ``team=vision``, or ``team`` for any value.
+
+    Raises:
+        InvalidArgumentError: a key is given twice.
+    """
+    found: dict[str, str | None] = {}
+    for label in labels:
+        key, equals, value = label.partition("=")
+        if key in found:
+            raise InvalidArgumentError(f"--label {key} is given twice")
+        found[key] = value if equals else None
+    return found
 
 
 def read_bytes(text: str) -> int:

@@ -46,7 +46,7 @@ class DeviceGpu(Gpu):
 
 
 class DeviceRequest(Document):
-    """What a device says of itself."""
+    """A device's description of itself."""
 
     name: DeviceName = Field(description="A name that is unique in your tenant.", examples=["pi-4"])
     platform: Platform = Field(

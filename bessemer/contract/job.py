@@ -124,10 +124,10 @@ class ArtifactList(Document):
 
 
 class BundleCheck(Document):
-    """What a fresh process found that ran the bundle's library on the reference inputs.
+    """The findings of a fresh process that ran the bundle's library on the reference inputs.
 
-    It never opened the upload, so it does not rest on the word of a process that ran the upload's code. The
-    reference itself still comes from the uploaded model.
+    The process never opened the upload, so the upload's code cannot have changed the findings. The reference
+    itself still comes from the uploaded model.
     """
 
     latency: Latency | None = Field(

@@ -135,6 +135,8 @@ def missing(
         for worker in workers
         if queue in worker.queues
     }
+    if not lacking:
+        return f"a worker that takes tasks of the queue '{queue}': no live worker does"
     if any(not each for each in lacking.values()):
         return None
     device = f", or a device of the platform {needs.platform}" if needs and _by_device(needs, lacking) else ""

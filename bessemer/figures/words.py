@@ -294,11 +294,14 @@ def records_used(use: StoredRecordsUse) -> str:
 def rankers_used(result: TuneResult) -> str:
     """What ordered the families' plans before any was measured, in a sentence; empty if nothing did."""
     parts = [
-        f"those of {count} {'function' if count == 1 else 'functions'} by "
-        f"{'the own models of their families' if name == ANALYTIC else f'the cost model “{name}”'}"
+        f"those of {count} {'function' if count == 1 else 'functions'} by {_ranker(name)}"
         for name, count in sorted(result.rankers.items())
     ]
     return f"Before plans were measured, they were ranked: {', '.join(parts)}." if parts else ""
+
+
+def _ranker(name: str) -> str:
+    return "the analytic models of their families" if name == ANALYTIC else f"the cost model “{name}”"
 
 
 def measured_where(result: TuneResult) -> str:

@@ -97,6 +97,13 @@ def test_a_suggestion_replaces_the_list_of_options() -> None:
     assert str(refused.value) == "unknown option 'tune.trails'; did you mean 'tune.trials'?"
 
 
+def test_a_label_and_a_schedule_are_given_once() -> None:
+    with pytest.raises(InvalidArgumentError, match="--label team is given twice"):
+        read_draft(None, None, None, labels=("team=a", "team=b"))
+    with pytest.raises(InvalidArgumentError, match="--schedule f is given twice"):
+        read_draft(None, None, None, schedules=("f=a.py", "f=b.py"))
+
+
 def test_an_option_is_given_once() -> None:
     with pytest.raises(InvalidArgumentError, match="twice"):
         request(None, "trials=1", "tune.trials=2")

@@ -163,7 +163,7 @@ def resign(folder: Path) -> None:
             lambda folder: (folder / ENVELOPE).write_text("{}"),
             "cannot read the bundle's provenance.dsse.json",
         ),
-        (resign, "no signature is by the key"),
+        (resign, "has not signed it"),
         (remove(ENVELOPE), "the bundle is not signed: it has no provenance.dsse.json"),
     ],
 )

@@ -271,7 +271,9 @@ def test_a_job_without_a_capable_worker_names_what_it_waits_for() -> None:
 
 def test_a_worker_takes_nothing_from_a_queue_it_does_not_listen_to() -> None:
     deaf = worker("a").model_copy(update={"queues": (QueueName.QUICK,)})
-    assert placed(job(1), (), (deaf,)).workers == 0
+    place = placed(job(1), (), (deaf,))
+    assert place.workers == 0
+    assert place.waiting_for == "a worker that takes tasks of the queue 'compile': no live worker does"
 
 
 @pytest.mark.parametrize(("read", "kept"), [(0.0, 0.5), (0.01, 0.5), (0.1, 2.0), (0.25, 5.0), (60.0, 5.0)])

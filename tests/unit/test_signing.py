@@ -78,7 +78,7 @@ def test_anything_else_is_refused(tmp_path: Path, key: Ed25519PrivateKey, change
         "sig": {"signatures": (signature.model_copy(update={"sig": bytes(64)}),)},
         "key": {},
     }
-    with pytest.raises(SignatureError, match=f"no signature is by the key {key_id(public)[:16]}"):
+    with pytest.raises(SignatureError, match=f"the key {key_id(public)[:16]} has not signed it"):
         require_signature(envelope.model_copy(update=changes[change]), public)
 
 
