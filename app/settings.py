@@ -126,10 +126,10 @@ class AppSettings(StoreSettings):
     events_poll_seconds: float = Field(
         default=0.05,
         gt=0,
-        description="How often an event stream polls an active job.",
+        description="How often an app polls an active job that event streams follow.",
     )
     events_quiet_poll_seconds: float = Field(
-        default=1.0, gt=0, description="How often an event stream polls a job that has been quiet for long."
+        default=1.0, gt=0, description="How often an app polls such a job that has been quiet for long."
     )
     worker_liveness_seconds: float = Field(
         default=15.0, gt=0, description="A worker without a heartbeat for this long is not live."

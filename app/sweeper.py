@@ -18,6 +18,8 @@ from bessemer.telemetry.logs import log_fields
 
 LONGEST_UPLOADS_SWEEP_SECONDS = 3600.0
 CLEANUP_SECONDS = 3600.0
+DAY_SECONDS = 86_400.0
+ENDED_TASKS_DAYS = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -102,12 +104,6 @@ async def _repeat(sweeping: Callable[[], int], seconds: float) -> None:
         except Exception:
             log.exception("a sweep failed; will retry")
         await asyncio.sleep(seconds)
-
-
-DAY_SECONDS = 86_400.0
-ENDED_TASKS_DAYS = 1.0
-
-log = logging.getLogger(__name__)
 
 
 def delete_expired(service: Service) -> int:

@@ -180,15 +180,15 @@ def _edges(calls: Sequence[CodeCall], boxes: dict[int, Box], ranks: Sequence[int
     """
     edges: list[Edge] = []
     busy: list[int] = []
-    far = [
+    ends = [
         (place, number)
         for number, call in enumerate(calls)
         for place in dict.fromkeys(call.inputs)
         if place < number
     ]
-    del far[MAX_EDGES:]
+    del ends[MAX_EDGES:]
     right = max((box.x + WIDTH for box in boxes.values()), default=0) + COLUMN_GAP // 2
-    for place, number in sorted(far, key=lambda pair: (boxes[pair[0]].y, boxes[pair[1]].y)):
+    for place, number in sorted(ends, key=lambda pair: (boxes[pair[0]].y, boxes[pair[1]].y)):
         source, target = boxes[place], boxes[number]
         if ranks[number] == ranks[place] + 1:
             edges.append(Edge(_down(source, target), place, number))

@@ -13,7 +13,7 @@ from worker.measure.rounds import MAX_RUNS, MIN_ROUNDS, ROUNDS, Plan, Rounds, al
         ((0.001,), 0.0, 0.4, Plan(ROUNDS, (20,))),
         ((0.001, 0.001), 0.01, 0.4, Plan(ROUNDS, (5, 5))),
         ((0.02, 0.02), 0.0, 0.4, Plan(5, (2, 2))),
-        ((0.03, 0.03), 0.0, 0.6, Plan(MIN_ROUNDS, (2, 2))),
+        ((0.03, 0.03), 0.0, 0.6, Plan(5, (1, 1))),
         ((0.03, 0.001), 0.0, 3.0, Plan(13, (4, 75))),
         ((2.0, 0.1), 0.006, 0.4, Plan(MIN_ROUNDS, (1, 1))),
         ((1e-7, 1e-7), 0.0, 0.4, Plan(ROUNDS, (MAX_RUNS, MAX_RUNS))),
@@ -35,22 +35,29 @@ class Recorder:
     rest_seconds: float = 0.0
 
     def time(self, runs: int, warm_up: bool = True) -> tuple[float, ...]:
-        self.turns.append(self.name)
+        self.turns.append(self.name if warm_up else f"{self.name} at once")
         return (self.seconds,) * runs
 
     def rest(self) -> None:
         self.turns.append(f"{self.name} rests")
 
 
-def test_slow_runs_get_more_time_until_there_are_enough() -> None:
-    assert plan_rounds((0.015, 0.015), 0.0, 0.4, most_seconds=3.0) == Plan(5, (4, 4))
-    assert plan_rounds((0.5, 0.5), 0.0, 0.4, most_seconds=8.0) == Plan(4, (1, 1))
-
-
-def test_long_runs_share_a_warm_up() -> None:
-    assert plan_rounds((0.05, 0.05), 0.0, 0.4, most_seconds=3.0) == Plan(5, (4, 4))
-    assert plan_rounds((0.1, 0.1), 0.0, 0.4, most_seconds=3.0) == Plan(MIN_ROUNDS, (4, 4))
-    assert plan_rounds((0.2, 0.2), 0.0, 0.4, most_seconds=3.0) == Plan(3, (1, 1))
+@pytest.mark.parametrize(
+    ("run_seconds", "expected"),
+    [
+        ((0.015, 0.015), Plan(5, (4, 4))),
+        ((0.05, 0.05), Plan(5, (4, 4))),
+        ((0.025, 0.06), Plan(5, (4, 1))),
+        ((0.06, 0.025), Plan(5, (4, 4))),
+        ((0.03, 0.14), Plan(5, (4, 1))),
+        ((0.15, 0.25), Plan(6, (1, 1))),
+        ((0.5, 0.5), Plan(MIN_ROUNDS, (1, 1))),
+    ],
+)
+def test_slow_runs_get_more_time_until_the_first_side_has_enough(
+    run_seconds: tuple[float, ...], expected: Plan
+) -> None:
+    assert plan_rounds(run_seconds, 0.0, 0.4, most_seconds=2.5) == expected
 
 
 def test_sides_take_turns_and_rest_in_between() -> None:
@@ -68,7 +75,7 @@ def test_sides_take_turns_and_rest_in_between() -> None:
 def test_known_times_are_not_estimated_again() -> None:
     side = Recorder("a", 1.0)
     alternate((side,), 1e-9, lambda done, of: None, run_seconds=(1.0,))
-    assert side.turns == ["a", "a rests"] * MIN_ROUNDS
+    assert side.turns == ["a at once", "a rests"] * MIN_ROUNDS
 
 
 def test_finished_rounds_are_reported() -> None:

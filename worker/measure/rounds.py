@@ -5,7 +5,7 @@ machine without spare cores they would take a core from the other side. So each 
 the candidate server stops that process between two commands.
 
 Each turn begins with a warm-up, as the other side has used the caches since. For long runs that is a run or
-two, so they have fewer rounds, with several runs in each.
+two, so they have fewer rounds, with several runs in each. Very long runs have none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ ROUNDS = 20
 MIN_ROUNDS = 3
 MAX_RUNS = 100
 LONG_TURN_RUNS = 4
-"""The runs of a turn where a warm-up takes as long as a run or two."""
+"""The most runs of a turn where a warm-up takes as long as a run or two."""
+LONG_ROUNDS = ROUNDS // LONG_TURN_RUNS
+LONG_SECONDS = 0.1
+"""A run that takes longer needs no warm-up: waking threads and filling caches takes a millisecond of it."""
 
 _SHORT_SECONDS = 0.002
 _SHORT_RUNS = 5
@@ -77,32 +80,42 @@ def plan_rounds(
     """Share a budget of time among the sides.
 
     Each side gets the same time in a round, and at least one run. If ``ROUNDS`` rounds do not fit, there are
-    fewer, but at least ``MIN_ROUNDS``, with up to ``LONG_TURN_RUNS`` runs in each.
+    fewer, but at least ``MIN_ROUNDS``. In each, the first side has up to ``LONG_TURN_RUNS`` runs, and slower
+    sides have fewer.
 
     Args:
         run_seconds: the time of a single run, by side.
         rest_seconds: the rests of all sides in one round.
         budget_seconds: the time for all rounds.
-        most_seconds: how long all rounds may take until each side has ``ROUNDS`` runs, if they do not fit
-            into the budget.
+        most_seconds: how long all rounds may take until the first side has ``ROUNDS`` runs, if they do not
+            fit into the budget.
     """
     turn_seconds = (budget_seconds / ROUNDS - rest_seconds) / len(run_seconds)
     runs = tuple(min(max(int(turn_seconds / seconds), 1), MAX_RUNS) for seconds in run_seconds)
     if budget_seconds >= ROUNDS * _round_seconds(run_seconds, runs, rest_seconds):
         return Plan(ROUNDS, runs)
     limit_seconds = max(budget_seconds, most_seconds)
-    affordable = int((limit_seconds / MIN_ROUNDS - rest_seconds) / sum(run_seconds)) - 1
-    least = min(max(affordable, 1), LONG_TURN_RUNS)
-    runs = tuple(max(n, least) for n in runs)
-    round_seconds = _round_seconds(run_seconds, runs, rest_seconds)
-    enough = min(int(limit_seconds / round_seconds), ceil(ROUNDS / least))
+    choices = [_long_turns(run_seconds, runs, least) for least in range(LONG_TURN_RUNS, 0, -1)]
+    lengths = [_round_seconds(run_seconds, choice, rest_seconds) for choice in choices]
+    fitting = (n for n, seconds in enumerate(lengths) if LONG_ROUNDS * seconds <= limit_seconds)
+    chosen = next(fitting, len(choices) - 1)
+    runs, round_seconds = choices[chosen], lengths[chosen]
+    enough = min(int(limit_seconds / round_seconds), ceil(ROUNDS / runs[0]))
     return Plan(min(max(int(budget_seconds / round_seconds), enough, MIN_ROUNDS), ROUNDS), runs)
+
+
+def _long_turns(run_seconds: tuple[float, ...], runs: tuple[int, ...], least: int) -> tuple[int, ...]:
+    """The runs of each side if the first has at least ``least``, and slower ones have its time."""
+    first_seconds = run_seconds[0]
+    shares = (max(min(least, int(least * first_seconds / seconds)), 1) for seconds in run_seconds)
+    return tuple(map(max, runs, shares))
 
 
 def _round_seconds(run_seconds: tuple[float, ...], runs: tuple[int, ...], rest_seconds: float) -> float:
     """How long a round takes, with the warm-ups of long runs."""
     turns = (
-        (n + (seconds > WARM_UP_SECONDS)) * seconds for n, seconds in zip(runs, run_seconds, strict=True)
+        (n + (WARM_UP_SECONDS < seconds < LONG_SECONDS)) * seconds
+        for n, seconds in zip(runs, run_seconds, strict=True)
     )
     return rest_seconds + sum(turns)
 
@@ -121,7 +134,7 @@ def alternate(
         budget_seconds: the time for all rounds, without the first warm-up. If runs get slower on a busy
             machine, rounds are dropped.
         advance: called with the number of finished rounds and of all rounds.
-        most_seconds: how long all rounds may take until each side has ``ROUNDS`` runs.
+        most_seconds: how long all rounds may take until the first side has ``ROUNDS`` runs.
         run_seconds: the time of a single run, by side, if it is known.
     """
     if run_seconds is None:
@@ -134,8 +147,8 @@ def alternate(
         if done >= MIN_ROUNDS and time.perf_counter() > deadline:
             break
         advance(done, plan.rounds)
-        for side, runs, turns in zip(sides, plan.runs, timed, strict=True):
-            turns.append(side.time(runs))
+        for side, runs, seconds, turns in zip(sides, plan.runs, run_seconds, timed, strict=True):
+            turns.append(side.time(runs, warm_up=seconds < LONG_SECONDS))
             side.rest()
     return Rounds(tuple(tuple(turns) for turns in timed))
 

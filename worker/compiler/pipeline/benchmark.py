@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 OURS = "the compiled library"
 LIBRARY = "library"
 
-_ROUNDS_SECONDS = 3.0
-"""How long the rounds may take until each side has 20 runs, if the request gives too few seconds."""
+_ROUNDS_SECONDS = 2.5
+"""How long the rounds may take until the library has 20 runs, if the request gives too few seconds."""
 _MAX_EARLY_BYTES = 512 * 2**20
 """The largest model that is loaded beside the compilation: it holds its memory until the benchmark ends."""
 _PROFILE_SECONDS = 0.03

@@ -117,7 +117,7 @@ def estimate_seconds(
         return best if known else None
     if default <= untuned_seconds:
         return best + (untuned_seconds - default)
-    return min(untuned_seconds, max(best, untuned_seconds * best / default))
+    return min(untuned_seconds, best)
 
 
 def lap_rounds(standings: Sequence[Standing]) -> int:
