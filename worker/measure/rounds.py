@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from math import ceil
 from typing import NamedTuple, Protocol
 
 from worker.measure.timed import WARM_UP_SECONDS
@@ -80,34 +79,32 @@ def plan_rounds(
     """Share a budget of time among the sides.
 
     Each side gets the same time in a round, and at least one run. If ``ROUNDS`` rounds do not fit, there are
-    fewer, but at least ``MIN_ROUNDS``. In each, the first side has up to ``LONG_TURN_RUNS`` runs, and slower
-    sides have fewer.
+    fewer, but at least ``MIN_ROUNDS``. ``LONG_ROUNDS`` rounds have ``LONG_TURN_RUNS`` runs of the first side
+    if these fit, and fewer of slower sides.
 
     Args:
         run_seconds: the time of a single run, by side.
         rest_seconds: the rests of all sides in one round.
         budget_seconds: the time for all rounds.
-        most_seconds: how long all rounds may take until the first side has ``ROUNDS`` runs, if they do not
-            fit into the budget.
+        most_seconds: how long ``LONG_ROUNDS`` rounds may take if they do not fit into the budget.
     """
     turn_seconds = (budget_seconds / ROUNDS - rest_seconds) / len(run_seconds)
     runs = tuple(min(max(int(turn_seconds / seconds), 1), MAX_RUNS) for seconds in run_seconds)
     if budget_seconds >= ROUNDS * _round_seconds(run_seconds, runs, rest_seconds):
         return Plan(ROUNDS, runs)
     limit_seconds = max(budget_seconds, most_seconds)
-    choices = [_long_turns(run_seconds, runs, least) for least in range(LONG_TURN_RUNS, 0, -1)]
-    lengths = [_round_seconds(run_seconds, choice, rest_seconds) for choice in choices]
-    fitting = (n for n, seconds in enumerate(lengths) if LONG_ROUNDS * seconds <= limit_seconds)
-    chosen = next(fitting, len(choices) - 1)
-    runs, round_seconds = choices[chosen], lengths[chosen]
-    enough = min(int(limit_seconds / round_seconds), ceil(ROUNDS / runs[0]))
+    long_turns = _long_turns(run_seconds, runs)
+    if LONG_ROUNDS * _round_seconds(run_seconds, long_turns, rest_seconds) <= limit_seconds:
+        runs = long_turns
+    round_seconds = _round_seconds(run_seconds, runs, rest_seconds)
+    enough = min(int(limit_seconds / round_seconds), LONG_ROUNDS)
     return Plan(min(max(int(budget_seconds / round_seconds), enough, MIN_ROUNDS), ROUNDS), runs)
 
 
-def _long_turns(run_seconds: tuple[float, ...], runs: tuple[int, ...], least: int) -> tuple[int, ...]:
-    """The runs of each side if the first has at least ``least``, and slower ones have its time."""
-    first_seconds = run_seconds[0]
-    shares = (max(min(least, int(least * first_seconds / seconds)), 1) for seconds in run_seconds)
+def _long_turns(run_seconds: tuple[float, ...], runs: tuple[int, ...]) -> tuple[int, ...]:
+    """The runs of each side if the first has ``LONG_TURN_RUNS``, and slower sides have its time."""
+    turn_seconds = LONG_TURN_RUNS * run_seconds[0]
+    shares = (max(min(LONG_TURN_RUNS, int(turn_seconds / seconds)), 1) for seconds in run_seconds)
     return tuple(map(max, runs, shares))
 
 
@@ -134,7 +131,7 @@ def alternate(
         budget_seconds: the time for all rounds, without the first warm-up. If runs get slower on a busy
             machine, rounds are dropped.
         advance: called with the number of finished rounds and of all rounds.
-        most_seconds: how long all rounds may take until the first side has ``ROUNDS`` runs.
+        most_seconds: see ``plan_rounds``.
         run_seconds: the time of a single run, by side, if it is known.
     """
     if run_seconds is None:
