@@ -4,10 +4,11 @@
     not_equal(x, y)   x[i] != y[i] or isnan(x[i]) or isnan(y[i])
     equal(x, x)       not isnan(x[i])
     logical_not(x)    bool(int8(x[i]) ^ 1)
+    logical_or(x, y)  bool(int8(x[i]) | int8(y[i]))
 
 TVM simplifies as if floats were real numbers: ``x - x`` to 0, ``(x + y) - y`` to ``x``, ``not a < b`` to
-``b <= a``. These are wrong for infinities, NaN and rounding. It does not cancel a sum with a product, which
-LLVM compiles to one subtraction.
+``b <= a``, ``a < b or a >= b`` to true. These are wrong for infinities, NaN and rounding. It does not cancel
+a sum with a product, which LLVM compiles to one subtraction.
 """
 
 from __future__ import annotations
@@ -79,6 +80,22 @@ def _logical_not(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     return bb.call_te(inverted, data, primfunc_name_hint="logical_not")
 
 
+def _logical_or(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+    """Join the bits, since TVM turns ``a < b or a >= b`` into true, which is false for NaN."""
+    if any(str(each.ty.dtype) != "bool" for each in call.args):
+        return None
+
+    def joined(left: te.Tensor, right: te.Tensor) -> te.Tensor:
+        left, right = _of_one_shape(left, right)
+
+        def element(*at: Any) -> Any:
+            return (left(*at).astype("int8") | right(*at).astype("int8")).astype("bool")
+
+        return te.compute(left.shape, element, name="logical_or", tag=topi.tag.BROADCAST)
+
+    return bb.call_te(joined, *call.args, primfunc_name_hint="logical_or")
+
+
 def _of_one_shape(left: te.Tensor, right: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
     shape = topi.add(left, right).shape
     return topi.broadcast_to(left, shape), topi.broadcast_to(right, shape)
@@ -87,6 +104,7 @@ def _of_one_shape(left: te.Tensor, right: te.Tensor) -> tuple[te.Tensor, te.Tens
 DIFFERENCES: dict[str, Rule] = {
     "relax.equal": _equal,
     "relax.logical_not": _logical_not,
+    "relax.logical_or": _logical_or,
     "relax.not_equal": _not_equal,
     "relax.subtract": _subtract,
 }

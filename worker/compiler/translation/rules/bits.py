@@ -89,14 +89,6 @@ def _ldexp(x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     return x * torch.pow(2.0, exponent)
 
 
-def _left_shift(x: torch.Tensor, bits: int) -> torch.Tensor:
-    return x * 2**bits
-
-
-def _right_shift(x: torch.Tensor, bits: int) -> torch.Tensor:
-    return torch.div(x, 2**bits, rounding_mode="floor")
-
-
 RULES: Rules = (
     *rules_of(
         {
@@ -110,17 +102,21 @@ RULES: Rules = (
                 for overload in ("Tensor", "Scalar")
             },
             "aten.bitwise_not.default": _bitwise_not,
-            "aten.__lshift__.Tensor": pairwise(operator.lshift),
-            "aten.__rshift__.Tensor": pairwise(operator.rshift),
-            "aten.bitwise_left_shift.Tensor": pairwise(operator.lshift),
-            "aten.bitwise_right_shift.Tensor": pairwise(operator.rshift),
+            **{
+                f"aten.{name}": pairwise(shift)
+                for side, shift in (("left", operator.lshift), ("right", operator.rshift))
+                for name in (
+                    f"__{side[0]}shift__.Tensor",
+                    f"__{side[0]}shift__.Scalar",
+                    f"bitwise_{side}_shift.Tensor",
+                    f"bitwise_{side}_shift.Tensor_Scalar",
+                )
+            },
             "aten.frexp.Tensor": _frexp,
             "aten.nextafter.default": pairwise(library_function("nextafter")),
             "aten.view.dtype": _bits,
         }
     ),
-    Decomposition("aten.__lshift__.Scalar", _left_shift),
-    Decomposition("aten.__rshift__.Scalar", _right_shift),
     Decomposition("aten.copysign.Scalar", _copysign_of_number),
     Decomposition("aten.copysign.Tensor", _copysign),
     Decomposition("aten.ldexp.Tensor", _ldexp),

@@ -23,12 +23,14 @@ from worker.compiler.translation.rule import Rules, Translate, rules_of
 
 
 def _running(operation: Callable[..., relax.Expr]) -> Translate:
-    """Computed in the dtype of the result, so running sums of booleans count."""
+    """Computed in the dtype of the result, so running sums of booleans count; narrow floats in float32."""
 
     def translate(emit: Emitter, data: relax.Expr, axis: int) -> relax.Expr:
         if not shape_of(data):
             return emit.cast(data, emit.dtype)
-        return operation(emit.cast(data, emit.dtype), axis_of(axis, len(shape_of(data))), emit.dtype)
+        dtype = wide(emit.dtype)
+        found = operation(emit.cast(data, dtype), axis_of(axis, len(shape_of(data))), dtype)
+        return found if dtype == emit.dtype else emit.cast(emit(found), emit.dtype)
 
     return translate
 

@@ -29,11 +29,19 @@ Factors = list[float] | None
 
 
 def _nearest(emit: Emitter, data: relax.Expr, sizes: Sizes, factors: Factors) -> Any:
-    """Reads position ``floor(i / factor)``. TVM handles integer factors correctly itself."""
+    """Reads position ``floor(i / factor)``. TVM handles integer factors correctly itself.
+
+    Torch ignores the factors where the sizes are equal or the result's is twice the data's.
+    """
     given, wanted = _spatial_sizes(emit, data)
-    if all(new % old == 0 for old, new in zip(given, wanted, strict=True)):
+    ratios, scales = _scales(given, wanted, None), _scales(given, wanted, factors)
+    scales = [
+        ratio if new in (old, 2 * old) else scale
+        for old, new, ratio, scale in zip(given, wanted, ratios, scales, strict=True)
+    ]
+    if scales == ratios and all(new % old == 0 for old, new in zip(given, wanted, strict=True)):
         return emit.stock()
-    for axis, scale in enumerate(_scales(given, wanted, factors)):
+    for axis, scale in enumerate(scales):
         places = np.floor(np.arange(wanted[axis], dtype="float32") * scale).astype("int64")
         data = _read(emit, data, 2 + axis, places)
     return data
@@ -68,14 +76,20 @@ def _nearest_of(offset: float) -> Translate:
 def _linear(emit: Emitter, data: relax.Expr, sizes: Sizes, align_corners: bool, factors: Factors) -> Any:
     """Interpolates between the two nearest pixels of each axis, at ``(i + 1/2) / factor - 1/2``.
 
-    With aligned corners, a result of size 1 reads the first pixel; TVM divides by zero there.
+    With aligned corners, a result of size 1 reads the first pixel; TVM divides by zero there. As in torch,
+    bytes are rounded after the columns and after the rows, halves up.
     """
     given, wanted = _spatial_sizes(emit, data)
+    dtype = dtype_of(data)
+    rounds = not is_floating(dtype)
+    if rounds:
+        data = emit.cast(data, "float32")
     ratios = _scales(given, wanted, None)
     has_factors = not np.allclose(_scales(given, wanted, factors), ratios, rtol=1e-6)
-    if 1 not in wanted if align_corners else not has_factors:
+    if not rounds and (1 not in wanted if align_corners else not has_factors):
         return emit.stock()
-    for axis, scale in enumerate(_scales(given, wanted, factors)):
+    scales = list(enumerate(_scales(given, wanted, factors)))
+    for axis, scale in reversed(scales) if rounds else scales:
         at = np.maximum((np.arange(wanted[axis], dtype="float32") + 0.5) * scale - 0.5, 0)
         if align_corners:
             at = np.linspace(0, given[axis] - 1, wanted[axis], dtype="float32")
@@ -85,7 +99,9 @@ def _linear(emit: Emitter, data: relax.Expr, sizes: Sizes, align_corners: bool, 
         above = _read(emit, data, 2 + axis, low.astype("int64") + 1)
         step = emit(relax.op.multiply(emit(relax.op.subtract(above, below)), share))
         data = emit(relax.op.add(below, step))
-    return data
+        if rounds:
+            data = emit(relax.op.floor(emit(relax.op.add(data, relax.const(0.5, "float32")))))
+    return emit.cast(data, dtype)
 
 
 def _spatial_sizes(emit: Emitter, data: relax.Expr) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -199,9 +215,9 @@ def _bicubic(
     emit: Emitter, data: relax.Expr, sizes: Any, align_corners: bool, factors: list[float] | None
 ) -> Any:
     """TVM supports only the ratio of the sizes as factor."""
+    given, wanted = _weighted_sizes(emit, data)
     if factors is None or align_corners:
         return emit.stock()
-    given, wanted = _weighted_sizes(emit, data)
     ratios = [old / new for old, new in zip(given, wanted, strict=True)]
     if np.allclose([1 / factor for factor in factors], ratios, rtol=1e-6):
         return emit.stock()

@@ -13,7 +13,7 @@ import torch
 from tvm import relax, tirx
 
 from worker.compiler.translation.dtypes import is_floating, wide
-from worker.compiler.translation.element_functions import each, elementwise, let, pairwise
+from worker.compiler.translation.element_functions import each, elementwise, let, library_function, pairwise
 from worker.compiler.translation.emitter import Emitter, dtype_of
 from worker.compiler.translation.rule import Decomposition, Rules, Translate, rules_of
 from worker.compiler.translation.rules.comparisons import truth
@@ -173,7 +173,7 @@ RULES: Rules = (
             "aten.isinf.default": _classified(relax.op.isinf, of_integers=False),
             "aten.isfinite.default": _classified(relax.op.isfinite, of_integers=True),
             "aten.reciprocal.default": _reciprocal,
-            "aten.log2.default": _logarithm(1.4426950408889634),
+            "aten.log2.default": elementwise(library_function("log2")),
             "aten.log10.default": _logarithm(0.4342944819032518),
             "aten.log1p.default": _log1p,
             "aten.expm1.default": elementwise(_expm1),

@@ -144,7 +144,7 @@ def _norm(emit: Emitter, data: relax.Expr, order: float, axes: Axes, keep: bool)
     size = emit(relax.op.abs(emit.cast(data, wide(dtype))))
     if order in (float("inf"), float("-inf")):
         operation = relax.op.max if order > 0 else relax.op.min
-        return emit.cast(reduce(emit, operation, size, axes, keep), dtype)
+        return emit.cast(_extreme(operation)(emit, size, axes, keep), dtype)
     if order == 0:
         ones = emit.cast(truth(emit, size), wide(dtype))
         return emit.cast(reduce(emit, relax.op.sum, ones, axes, keep), dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 from tvm import relax
 
-from worker.compiler.translation.dtypes import is_floating, is_number, largest, smallest
+from worker.compiler.translation.dtypes import is_floating, is_number, largest, smallest, wide
 from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, shape_of
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.rule import Decomposition, Rules, rules_of
 
 _OLD_REDUCTIONS = {"add": "add", "multiply": "mul"}
+_SUMS = ("add", "mul")
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
@@ -94,9 +95,38 @@ def _scattered(
     if not shape:
         data, index, source = (emit(relax.op.reshape(one, (1,))) for one in (data, index, source))
         return emit(relax.op.reshape(_scattered(emit, data, 0, index, source, reduction), ()))
-    if dtype == "bool":
-        data, source = emit.cast(data, "int8"), emit.cast(source, "int8")
+    wide_axes = _wider_than(shape, shape_of(index), axis)
+    if wide_axes:
+        return _scattered_into_part(emit, data, axis, index, source, reduction, wide_axes[0])
+    joined = "int8" if dtype == "bool" else wide(dtype) if reduction in _SUMS else dtype
+    data, source = emit.cast(data, joined), emit.cast(source, joined)
     return emit.cast(emit(relax.op.scatter_elements(data, index, source, axis, reduction)), dtype)
+
+
+def _wider_than(data: Sequence[Any], index: Sequence[Any], axis: int) -> list[int]:
+    """The axes beside ``axis`` along which the index is known to be shorter than the data."""
+    sizes = list(enumerate(zip(data, index, strict=True)))
+    known = [(at, old, new) for at, (old, new) in sizes if isinstance(old, int) and isinstance(new, int)]
+    return [at for at, old, new in known if at != axis and new < old]
+
+
+def _scattered_into_part(
+    emit: Emitter,
+    data: relax.Expr,
+    axis: int,
+    index: relax.Expr,
+    source: relax.Expr,
+    reduction: str,
+    beside: int,
+) -> relax.Expr:
+    """Scatter into the leading part of the data that the index covers along another axis."""
+    count, size = shape_of(index)[beside], shape_of(data)[beside]
+    part, rest = (
+        emit(relax.op.strided_slice(data, [beside], [start], [end]))
+        for start, end in ((0, count), (count, size))
+    )
+    written = _scattered(emit, part, axis, index, source, reduction)
+    return emit(relax.op.concat([written, rest], beside))
 
 
 def _as_large_as(emit: Emitter, source: relax.Expr, index: relax.Expr) -> relax.Expr:
@@ -141,7 +171,7 @@ def _index_put(
 ) -> torch.Tensor:
     """``data[i, :, j] = values``: joins the indexed axes into a leading axis and scatters rows along it."""
     given = [index for index in indices if index is not None]
-    if given[0].dtype == torch.bool:
+    if any(index.dtype == torch.bool for index in given):
         return _masked_put(data, indices, values, accumulate)
     axes = [axis for axis, index in enumerate(indices) if index is not None]
     if len(axes) == 1 and given[0].dim() == 1 and not accumulate:
@@ -183,7 +213,7 @@ def _masked_put(
     assert mask is not None
     behind = data.dim() - axis - mask.dim()
     is_alone = all(index is None for index in indices[axis + 1 :])
-    if accumulate or not is_alone:
+    if accumulate or not is_alone or mask.dtype != torch.bool:
         raise UntranslatableError("index_put by a mask and other indices, or one that accumulates")
     shaped, values = mask.reshape(*mask.shape, *[1] * behind), values.to(data.dtype)
     if guard_or_false(values.numel() == 1):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from tvm import relax, te, topi
 
+from worker.compiler.translation.comparison_keys import keys
 from worker.compiler.translation.dtypes import common_dtype, is_number
 from worker.compiler.translation.emitter import Emitter, axis_of, shape_of
 from worker.compiler.translation.rule import Decomposition, Rules, rules_of
@@ -61,7 +62,10 @@ def _searchsorted(
     side: str | None,
     sorter: relax.Expr | None,
 ) -> relax.Expr:
-    """The insertion position of each value among ascending boundaries, per row if boundaries have rows."""
+    """The insertion position of each value among ascending boundaries, per row if boundaries have rows.
+
+    Keys are compared, so that NaN comes after all numbers.
+    """
     if sorter is not None:
         boundaries = emit(relax.op.gather_elements(boundaries, sorter, len(shape_of(boundaries)) - 1))
     dtype = common_dtype(emit.operands())
@@ -70,12 +74,16 @@ def _searchsorted(
         values = relax.const([values], dtype)
     elif not shape_of(values):
         values = emit(relax.op.reshape(values, (1,)))
-    operands = emit.cast(boundaries, dtype), emit.cast(values, dtype)
+    operands = [keys(emit, emit.cast(one, dtype), nan_is_highest=True) for one in (boundaries, values)]
     is_right, wanted = right or side == "right", "int32" if out_int32 else "int64"
     found = emit.tensor_expression(
         lambda bounds, given: topi.searchsorted(bounds, given, is_right, wanted), *operands
     )
     return relax.op.reshape(found, shape)
+
+
+def _bucketize(data: Tensor, boundaries: Tensor, *, out_int32: bool = False, right: bool = False) -> Tensor:
+    return torch.searchsorted(boundaries, data, out_int32=out_int32, right=right)
 
 
 def _kth_value(data: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -153,6 +161,7 @@ RULES: Rules = (
             "aten.topk.default": _topk,
         }
     ),
+    Decomposition("aten.bucketize.Tensor", _bucketize),
     Decomposition("aten.histc.default", _histogram),
     Decomposition("aten.kthvalue.default", _kth_value),
     Decomposition("aten.mode.default", _mode),

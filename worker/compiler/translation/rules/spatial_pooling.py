@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from tvm import relax, te, tirx
 
+from worker.compiler.translation.dtypes import wide
 from worker.compiler.translation.emitter import Emitter, dtype_of, fixed, shape_of
 from worker.compiler.translation.rule import Decomposition, Rules, Translate, rules_of
 
@@ -152,17 +153,32 @@ def _mean(rank: int) -> Translate:
         counts_padding: bool,
         divisor: int | None,
     ) -> Any:
-        if divisor is None:
+        dtype = dtype_of(data)
+        if divisor is None and wide(dtype) == dtype:
             return emit.stock()
+        data = emit.cast(data, wide(dtype))
         windows, steps, before = (_sizes(one, rank) for one in (window, strides or window, padding))
         unbatched = data.ty.ndim == rank + 1
         batched = emit(relax.op.expand_dims(data, 0)) if unbatched else data
+        if divisor is None:
+            mean = emit(
+                operation(
+                    batched,
+                    windows,
+                    steps,
+                    before,
+                    ceil_mode=is_ceiled,
+                    count_include_pad=counts_padding,
+                )
+            )
+            return emit.cast(emit(relax.op.squeeze(mean, [0])) if unbatched else mean, dtype)
         if is_ceiled:
             batched = _padded(emit, batched, windows, steps, before)
             before = [0] * rank
         mean = emit(operation(batched, windows, steps, before, count_include_pad=True))
         means = emit(relax.op.squeeze(mean, [0])) if unbatched else mean
-        return relax.op.multiply(means, relax.const(prod(windows) / divisor, dtype_of(data)))
+        scaled = emit(relax.op.multiply(means, relax.const(prod(windows) / divisor, wide(dtype))))
+        return emit.cast(scaled, dtype)
 
     return translate
 

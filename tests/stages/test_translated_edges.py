@@ -1,0 +1,115 @@
+"""Operators on inputs at the edges of their domain, unlike the ones that a library is verified with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, nan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import tvm
+from family_samples import target_of
+from stage_samples import Function, capture_module, make_context, optimized
+from tvm import relax
+
+from worker.compiler.schedules.default import schedule_rest
+
+TARGET = target_of("x86-64-v3", 1)
+
+
+class Edge(NamedTuple):
+    """An operator, and the inputs that it runs on after it was captured with zeros of their kind."""
+
+    name: str
+    operator: Callable[..., torch.Tensor]
+    inputs: tuple[torch.Tensor, ...]
+
+
+FEW = torch.arange(12.0).reshape(1, 1, 3, 4)
+BYTES = torch.arange(0, 250, 10, dtype=torch.uint8).reshape(1, 1, 5, 5)
+HALVES = torch.ones(3000).half()
+
+EDGES = (
+    Edge("a shift that extends a sign", lambda x: (x << 28) >> 28, (torch.arange(16, dtype=torch.int32),)),
+    Edge("a shift by a number", lambda x: torch.bitwise_left_shift(x, 3) >> 1, (torch.arange(-8, 8),)),
+    Edge("a running sum of halves", lambda x: x.cumsum(0), (HALVES,)),
+    Edge(
+        "a running product of halves",
+        lambda x: x.cumprod(0),
+        (torch.tensor([300.0, 300.0, 1e-3, 1e-2]).half(),),
+    ),
+    Edge(
+        "a scattered sum of bfloat16",
+        lambda x: torch.zeros(2, dtype=x.dtype).scatter_add(0, torch.zeros(600, dtype=torch.int64), x),
+        (torch.ones(600).bfloat16(),),
+    ),
+    Edge("a mean of large halves", lambda x: F.avg_pool2d(x, 3), (torch.full((1, 1, 6, 6), 3e4).half(),)),
+    Edge(
+        "a mean of large halves with a divisor",
+        lambda x: F.avg_pool2d(x, 2, divisor_override=5),
+        (torch.full((1, 1, 6, 6), 3e4).half(),),
+    ),
+    Edge("log2 of powers of two", lambda x: torch.log2(x).floor(), (2.0 ** torch.arange(-120, 120),)),
+    Edge("log2 of halves", torch.log2, (torch.tensor([0.5, 8.0, 1024.0]).half(),)),
+    Edge(
+        "an insertion of NaN",
+        lambda x: torch.searchsorted(torch.arange(5.0), x),
+        (torch.tensor([nan, -inf, inf, 2.0, -0.0]),),
+    ),
+    Edge(
+        "a bucket of NaN",
+        lambda x: torch.bucketize(x, torch.arange(5.0), right=True),
+        (torch.tensor([nan, -inf, inf, 2.0, -0.0]),),
+    ),
+    Edge("a resized image of bytes", lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear"), (BYTES,)),
+    Edge("a doubled image of bytes", lambda x: F.interpolate(x, size=(10, 10), mode="bilinear"), (BYTES,)),
+    Edge(
+        "nearest pixels by a factor", lambda x: F.interpolate(x, scale_factor=3.2), (FEW.reshape(1, 1, 3, 4),)
+    ),
+    Edge(
+        "nearest pixels by about 2", lambda x: F.interpolate(x, scale_factor=2.1), (FEW.reshape(1, 1, 3, 4),)
+    ),
+    Edge(
+        "a scatter into a part",
+        lambda x: x.scatter(0, torch.zeros(1, 2, 2, dtype=torch.int64), torch.ones(1, 2, 2)),
+        (torch.arange(24.0).reshape(2, 3, 4),),
+    ),
+    Edge(
+        "a scattered sum in a part",
+        lambda x: x.scatter_add(-1, torch.ones(2, 2, 1, dtype=torch.int64), torch.ones(2, 2, 1)),
+        (torch.arange(24.0).reshape(2, 3, 4),),
+    ),
+    Edge("an infinity norm of NaN", lambda x: x.norm(p=inf), (torch.tensor([nan, 1.0, 2.0]),)),
+    Edge(
+        "a number, or not",
+        lambda x: torch.where((x >= 1) | (x < 1), x, 0),
+        (torch.tensor([nan, 0.0, 2.0]),),
+    ),
+)
+
+
+@pytest.mark.parametrize("edge", EDGES, ids=[edge.name for edge in EDGES])
+def test_an_operator_agrees_with_torch_at_the_edges(edge: Edge, tmp_path: Path) -> None:
+    model = Function(lambda _, *inputs: edge.operator(*inputs))
+    captured = capture_module(model, *(torch.ones_like(each) for each in edge.inputs))
+    module = schedule_rest(optimized(captured, make_context(tmp_path)).module, TARGET)
+    machine = relax.VirtualMachine(tvm.compile(module, TARGET), tvm.cpu())
+
+    found: Any = machine["main"](*map(as_argument, edge.inputs))
+
+    expected = edge.operator(*edge.inputs)
+    array = (found[0] if isinstance(found, tvm.ir.Array) else found).numpy()
+    assert array.shape == tuple(expected.shape)
+    np.testing.assert_allclose(array.astype(np.float64), expected.double().numpy(), rtol=2e-3, atol=1e-6)
+
+
+def as_argument(tensor: torch.Tensor) -> tvm.runtime.Tensor:
+    if tensor.dtype != torch.bfloat16:
+        return tvm.runtime.tensor(tensor.numpy())
+    import ml_dtypes
+
+    return tvm.runtime.tensor(tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
