@@ -26,6 +26,7 @@ REJECTED_STATUS = 422
 BY_EXTENSIONS = (
     ErrorCode.MODEL_LOAD_FAILED,
     ErrorCode.MODEL_LEAF_UNAVAILABLE,
+    ErrorCode.MODEL_OPERATOR_UNAVAILABLE,
     ErrorCode.MODEL_MODULE_INVALID,
 )
 """Why inspection, which loads no extensions, may reject a model that needs one for operators or classes."""

@@ -47,6 +47,7 @@ class ErrorCode(GrowingEnum):
     MODEL_LOAD_FAILED = "model-load-failed"
     MODEL_MODULE_INVALID = "model-module-invalid"
     MODEL_LEAF_UNAVAILABLE = "model-leaf-unavailable"
+    MODEL_OPERATOR_UNAVAILABLE = "model-operator-unavailable"
     MODEL_FORWARD_MISSING = "model-forward-missing"
     MODEL_SIGNATURE_UNSUPPORTED = "model-signature-unsupported"
     MODEL_TENSORS_UNSUPPORTED = "model-tensors-unsupported"

@@ -174,6 +174,12 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "The FX graph uses module classes that the worker lacks",
         "Export the model with `torch.export.export` and `torch.export.save` instead.",
     ),
+    ErrorCode.MODEL_OPERATOR_UNAVAILABLE: ErrorText(
+        422,
+        "The model calls custom operators that the worker lacks",
+        "Define them, each with a translation rule, in an extension: `--extension my_rules.py` "
+        "(docs/translation.md).",
+    ),
     ErrorCode.MODEL_FORWARD_MISSING: ErrorText(
         422,
         "The model has several methods, but no `forward`",

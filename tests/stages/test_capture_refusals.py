@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from capture_samples import capture_file, refusal
+from capture_samples import capture_file, exported, refusal
 from torch import nn
 
 from bessemer.contract.options import InspectOptions
@@ -214,6 +214,24 @@ def test_a_pt2_that_torch_cannot_turn_into_code_does_not_load(tmp_path: Path) ->
         inspect_model(tmp_path / "model")
 
     assert caught.value.code is ErrorCode.MODEL_LOAD_FAILED
+
+
+def test_a_pt2_with_an_unknown_custom_operator_names_it_and_its_line(tmp_path: Path) -> None:
+    class Negating(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.ops.refused.negate(x) + 1
+
+    with torch.library._scoped_library("refused", "DEF") as library:
+        library.define("negate(Tensor x) -> Tensor")
+        library.impl("negate", torch.neg, "CompositeExplicitAutograd")
+        exported(Negating(), tmp_path / "model")
+
+    error = refusal(tmp_path / "model")
+
+    assert error.code is ErrorCode.MODEL_OPERATOR_UNAVAILABLE
+    (place,) = error.places
+    assert (place.operator, place.file) == ("refused::negate", __file__)
+    assert f"refused::negate ({__file__}:{place.line})" in error.detail
 
 
 def test_a_pt2_of_another_schema_names_both_versions(tmp_path: Path) -> None:

@@ -204,6 +204,7 @@ CODES = frozenset(
         ErrorCode.MODEL_LOAD_FAILED,
         ErrorCode.MODEL_MODULE_INVALID,
         ErrorCode.MODEL_LEAF_UNAVAILABLE,
+        ErrorCode.MODEL_OPERATOR_UNAVAILABLE,
         ErrorCode.MODEL_FORWARD_MISSING,
         ErrorCode.METHOD_MISSING,
         ErrorCode.MODEL_SIGNATURE_UNSUPPORTED,

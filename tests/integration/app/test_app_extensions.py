@@ -165,6 +165,7 @@ async def test_a_form_with_a_wrong_extension_queues_nothing(
     [
         (ErrorCode.MODEL_LOAD_FAILED, 202),
         (ErrorCode.MODEL_LEAF_UNAVAILABLE, 202),
+        (ErrorCode.MODEL_OPERATOR_UNAVAILABLE, 202),
         (ErrorCode.MODEL_MODULE_INVALID, 202),
         (ErrorCode.MODEL_DAMAGED, 422),
     ],

@@ -27,6 +27,7 @@ from bessemer.contract.structure import (
 )
 from worker.compiler.frontend.constants import Constants, refuse_unknown_constants
 from worker.compiler.frontend.container_stand_ins import read_samples, register_containers, sample_leaves
+from worker.compiler.frontend.custom_operators import refuse_unknown_operators
 from worker.compiler.frontend.dynamic_export import export_graph
 from worker.compiler.frontend.dynamic_shapes import same_dynamic_shapes, symbolic_axes
 from worker.compiler.frontend.file_format import MODEL_ENTRY
@@ -65,8 +66,9 @@ def load(path: Path, selection: Selection = WHOLE) -> LoadedModel:
     """Load an exported program, whose file fixes the arguments that are not tensors.
 
     Raises:
-        JobError: ``model-load-failed``, with both schema versions if they differ; ``inputs-mismatch`` if the
-            file has other values than ``constants``; ``method-missing`` if it has no such program.
+        JobError: ``model-load-failed``, with both schema versions if they differ;
+            ``model-operator-unavailable`` if the worker does not know a custom operator; ``inputs-mismatch``
+            if the file has other values than ``constants``; ``method-missing`` if it has no such program.
     """
     try:
         programs = _read_with_containers(path)
@@ -210,7 +212,8 @@ def _read_with_containers(path: Path) -> Programs:
     try:
         return _read(path)
     except Exception:
-        texts = (read_entry(path, entry, MAX_MODEL_BYTES) or b"" for entry in _model_entries(path))
+        texts = [read_entry(path, entry, MAX_MODEL_BYTES) or b"" for entry in _model_entries(path)]
+        refuse_unknown_operators(texts)
         registered = [register_containers(text) for text in texts]
         if not any(registered):
             raise
