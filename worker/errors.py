@@ -103,7 +103,8 @@ class OperatorsUnsupportedError(JobError):
     """
 
     def __init__(self, places: tuple[SourcePlace, ...], template: str, advice: tuple[str, ...] = ()) -> None:
-        detail = "\n".join((f"unsupported: {', '.join(_by_operator(places))}", *advice))
+        hint = ("`bessemer check --explain` prints a translation rule to fill in",) if template else ()
+        detail = "\n".join((f"unsupported: {', '.join(_by_operator(places))}", *advice, *hint))
         super().__init__(ErrorCode.OPERATOR_UNSUPPORTED, detail, places)
         self.template = template
 

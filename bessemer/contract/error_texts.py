@@ -260,8 +260,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.OPERATOR_UNSUPPORTED: ErrorText(
         422,
         "The compiler does not support all operators of this model",
-        "Rewrite the listed places, or add a translation rule: `bessemer check --explain` prints one to fill "
-        "in (docs/translation.md).",
+        "Rewrite the listed places, or add a translation rule where one can help (docs/translation.md).",
     ),
     ErrorCode.TRANSLATE_FAILED: ErrorText(
         422,

@@ -103,6 +103,8 @@ def test_the_error_holds_a_rule_to_fill_in_and_its_message_does_not(tmp_path: Pa
 
     template = raised.value.template
     assert "Rule(" not in raised.value.detail
+    assert "`bessemer check --explain` prints a translation rule" in raised.value.detail
+    assert "--extension my_rules.py" in template
     names: dict[str, object] = {}
     exec(template, names)  # as a reader would
     (rule,) = names["RULES"]  # type: ignore[misc]

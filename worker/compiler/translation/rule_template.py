@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 MAX_RULES = 3
 
 _HEAD = """\
-# my_rules.py, in a package installed beside the worker; its pyproject.toml says
+# my_rules.py: send it with the request, `--extension my_rules.py`, or install it in a package beside the
+# worker, whose pyproject.toml says
 # [project.entry-points."{group}"]
 # my_rules = "my_rules:RULES"
 from tvm import relax
