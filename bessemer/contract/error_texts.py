@@ -55,9 +55,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         "Correct the key, and wait as long as `Retry-After` says.",
         True,
     ),
-    ErrorCode.REQUEST_INVALID: ErrorText(
-        422, "The request is not valid", "Correct the fields listed under `errors`."
-    ),
+    ErrorCode.REQUEST_INVALID: ErrorText(422, "The request is not valid", "Correct the named fields."),
     ErrorCode.TARGET_UNSUPPORTED: ErrorText(
         422,
         "Bessemer does not compile for this target",
@@ -166,7 +164,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.MODEL_MODULE_INVALID: ErrorText(
         422,
         "The IRModule cannot be read",
-        "Correct the program where `detail` says. The worker parses it with TVM 0.27, whose dialect of "
+        "Correct the program where the message says. The worker parses it with TVM 0.27, whose dialect of "
         "TVMScript `Module.script()` prints (docs/usage.md).",
     ),
     ErrorCode.MODEL_LEAF_UNAVAILABLE: ErrorText(
@@ -255,7 +253,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED: ErrorText(
         422,
         "The compiler cannot keep this model's sizes dynamic",
-        "Change the model as `detail` says, or fix the sizes: `--input NAME=1x3x224x224:float32`.",
+        "Change the model as the message says, or fix the sizes: `--input NAME=1x3x224x224:float32`.",
     ),
     ErrorCode.OPERATOR_UNSUPPORTED: ErrorText(
         422,
@@ -265,10 +263,10 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.TRANSLATE_FAILED: ErrorText(
         422,
         "The exported program could not be translated to Relax",
-        "Rewrite the place that `detail` names, or add a rule for its operator (docs/translation.md).",
+        "Rewrite the place that the message names, or add a rule for its operator (docs/translation.md).",
     ),
     ErrorCode.KERNEL_UNKNOWN: ErrorText(
-        422, "Unknown kernel", "Choose one of the kernels that `detail` lists, or `auto` or `none`."
+        422, "Unknown kernel", "Choose one of the kernels that the message lists, or `auto` or `none`."
     ),
     ErrorCode.KERNEL_UNAVAILABLE: ErrorText(
         422,
@@ -278,35 +276,36 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.OPTIMIZE_FAILED: ErrorText(
         422,
         "A compiler pass failed on this model",
-        "Report the pass that `detail` names, with the model if you can.",
+        "Report the pass that the message names, with the model if you can.",
     ),
     ErrorCode.SPACE_UNKNOWN: ErrorText(
         422,
         "Unknown search space in `tune.spaces`",
-        "Choose one of the spaces that `detail` lists, or install its package on the worker "
+        "Choose one of the spaces that the message lists, or install its package on the worker "
         "(docs/spaces.md).",
     ),
     ErrorCode.FUNCTION_UNKNOWN: ErrorText(
         422,
         "Unknown function in `tune.spaces` or `tune.schedules`",
-        "Choose one of the functions that `detail` lists; a pattern such as `fused_linear*` matches several.",
+        "Choose one of the functions that the message lists; a pattern such as `fused_linear*` matches "
+        "several.",
     ),
     ErrorCode.SPACE_FAILED: ErrorText(
         422,
         "A search space produced no schedule that runs",
-        "Read the space's error in `detail`. The space may not match the function or the target "
+        "Read the space's error in the message. The space may not match the function or the target "
         "(docs/spaces.md).",
     ),
     ErrorCode.STRATEGY_UNKNOWN: ErrorText(
         422,
         "Unknown search strategy in `tune.strategy`",
-        "Choose one of the strategies that `detail` lists, or send the extension that defines it "
+        "Choose one of the strategies that the message lists, or send the extension that defines it "
         "(docs/extensions.md).",
     ),
     ErrorCode.SCHEDULE_FAILED: ErrorText(
         422,
         "A schedule from the request cannot be used",
-        "Correct the file at the line that `detail` names. `detail` lists the function's blocks and loops at "
+        "Correct the file at the line that the message names. It lists the function's blocks and loops at "
         "that point (docs/spaces.md).",
     ),
     ErrorCode.RECORDS_INVALID: ErrorText(
@@ -318,7 +317,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.REWRITE_UNKNOWN: ErrorText(
         422,
         "Unknown rewrite",
-        "Choose one of the rewrites that `detail` lists, or install its package on the worker "
+        "Choose one of the rewrites that the message lists, or install its package on the worker "
         "(docs/rewriting.md).",
     ),
     ErrorCode.TUNE_FAILED: ErrorText(422, "Tuning failed", "Compile without tuning: `tune.trials` = 0."),
@@ -328,32 +327,32 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.GPU_UNSUPPORTED: ErrorText(
         422,
         "The model needs a feature that GPU libraries do not support",
-        "Compile for a processor, such as `host`, or remove what `detail` names from the model "
+        "Compile for a processor, such as `host`, or remove what the message names from the model "
         "(docs/targets.md).",
     ),
     ErrorCode.FUNCTION_TOO_SLOW: ErrorText(
         422,
         "One function of the model takes too long to compile",
-        "Split the operators that `places` lists into smaller ones, or raise `timeout_seconds`, up to the "
+        "Split the listed operators into smaller ones, or raise `timeout_seconds`, up to the "
         "worker's BESSEMER_LIMIT_WALL_SECONDS. Please report the model.",
     ),
     ErrorCode.TARGET_NOT_RUNNABLE: ErrorText(
         422,
         "The worker cannot run this library, so it cannot verify it",
-        "`detail` says why. If the sizes are the reason, fix them, without `dimensions`. Otherwise choose a "
-        "target that a worker's own processor or GPU runs, add such a worker, or ask for "
+        "The message says why. If the sizes are the reason, fix them, without `dimensions`. Otherwise choose "
+        "a target that a worker's own processor or GPU runs, add such a worker, or ask for "
         "`verification: none`.",
     ),
     ErrorCode.VERIFY_MISMATCH: ErrorText(
         422,
         "The compiled library's outputs differ from the model's",
-        "Look at the worst element in `detail`. Raise `verify.relative` or `verify.absolute` only if that "
+        "Look at the worst element in the message. Raise `verify.relative` or `verify.absolute` only if that "
         "error is acceptable.",
     ),
     ErrorCode.VERIFY_CRASHED: ErrorText(
         422,
         "The compiled library crashed on the reference inputs",
-        "Correct the functions of extensions that `detail` names, or else report it, with the model.",
+        "Correct the functions of extensions that the message names, or else report it, with the model.",
     ),
     ErrorCode.BENCHMARK_FAILED: ErrorText(
         422, "The benchmark failed", "Try again, and report it if it fails again.", True
@@ -422,7 +421,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.WORKER_LOST: ErrorText(
         503,
         "The worker was lost on every attempt",
-        "The job may have crashed the workers that `detail` names: check their logs, then submit it again.",
+        "The job may have crashed the workers that the message names: check their logs, then submit it "
+        "again.",
         True,
     ),
     ErrorCode.DEVICE_UNAVAILABLE: ErrorText(
@@ -435,7 +435,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.DEVICE_LOST: ErrorText(
         503,
         "The device was lost on every attempt",
-        "The bundle may have crashed the devices that `detail` names: check them, then submit it again.",
+        "The bundle may have crashed the devices that the message names: check them, then submit it again.",
         True,
     ),
     ErrorCode.CANCELLED: ErrorText(409, "The compilation was cancelled", "Submit it again if you need it."),

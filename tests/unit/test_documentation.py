@@ -36,6 +36,11 @@ def test_every_error_code_has_its_text() -> None:
     assert set(ERRORS) == set(ErrorCode)
 
 
+@pytest.mark.parametrize("code", ErrorCode)
+def test_no_advice_names_a_field_that_only_json_shows(code: ErrorCode) -> None:
+    assert not re.search("`(detail|errors|places)`", ERRORS[code].advice)
+
+
 @pytest.mark.parametrize("stage", Stage)
 def test_every_stage_is_described(stage: Stage) -> None:
     assert f"`{stage}`" in (ROOT / "docs" / "architecture.md").read_text()

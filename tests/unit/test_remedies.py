@@ -29,7 +29,7 @@ def test_no_advice_drops_trials_that_were_not_requested(code: ErrorCode, stage: 
         (Stage.TUNE, {}, "graph smaller"),
         (Stage.TUNE, {"trials": 64}, "`tune.seconds`"),
         (Stage.TUNE, {"trials": 64, "seconds": 50.0}, "fewer `tune.trials` or `tune.seconds`"),
-        (Stage.BUILD, {"trials": 64}, "`detail` names smaller"),
+        (Stage.BUILD, {"trials": 64}, "the message names smaller"),
         (Stage.VERIFY, {}, "smaller inputs"),
         (Stage.BENCHMARK, {}, "`benchmark.seconds`"),
         (Stage.PACKAGE, {}, "disk"),

@@ -181,10 +181,10 @@ _MORE_TIME = {
 _LESS_WORK = {
     Stage.CAPTURE: "Check how long the model takes to load and run in torch, and give it smaller inputs",
     Stage.TRANSLATE: "Make the graph smaller: loops and recurrences are unrolled step by step",
-    Stage.OPTIMIZE: "Make the graph smaller, or turn off the rewrite or the measured kernel that "
-    "`detail` names",
+    Stage.OPTIMIZE: "Make the graph smaller, or turn off the rewrite or the measured kernel that the "
+    "message names",
     Stage.TUNE: "Make the graph smaller: this stage schedules every function of it",
-    Stage.BUILD: "Make the function that `detail` names smaller: its name lists its operators",
+    Stage.BUILD: "Make the function that the message names smaller: its name lists its operators",
     Stage.VERIFY: "Check how long the model takes to run in torch, and give it smaller inputs",
     Stage.BENCHMARK: "Lower `benchmark.seconds`, or give the model smaller inputs",
     Stage.PACKAGE: "Check whether the worker's disk is slow or busy",

@@ -78,7 +78,7 @@ def unrecognized(make: Callable[[], bytes], *messages: str) -> Refusal:
 
 
 def invalid_request(message: str, at: str, **fields: Any) -> Refusal:
-    return Refusal(doubled, ErrorCode.REQUEST_INVALID, (message, "Correct the fields"), at, fields=fields)
+    return Refusal(doubled, ErrorCode.REQUEST_INVALID, (message, "the named fields"), at, fields=fields)
 
 
 def unknown(code: ErrorCode, message: str, at: str, **fields: Any) -> Refusal:
