@@ -158,7 +158,7 @@ def test_indices_without_a_dtype_are_explained(tmp_path: Path, module: nn.Module
     ("module", "code", "message"),
     [
         (Remembering(), ErrorCode.MODEL_STATEFUL, "two runs of the model on the same inputs differ"),
-        (Writing(), ErrorCode.MODEL_STATEFUL, "modifies its input"),
+        (Writing(), ErrorCode.MODEL_STATEFUL, "modifies its input 'x'; clone it first"),
     ],
 )
 def test_stateful_models_are_refused(
@@ -167,6 +167,16 @@ def test_stateful_models_are_refused(
     error = refusal(script(module, tmp_path / "model"), "x=2x3")
     assert error.code is code
     assert message in error.detail
+
+
+def test_a_program_that_modifies_an_input_names_the_input_and_the_line(tmp_path: Path) -> None:
+    error = refusal(exported(Writing(), tmp_path / "model"))
+    assert error.code is ErrorCode.MODEL_STATEFUL
+    (place,) = error.places
+    assert place.file == __file__
+    assert error.detail == (
+        f"the model modifies its input 'x'; clone it first: aten.add_.Tensor ({__file__}:{place.line})"
+    )
 
 
 def test_a_number_that_depends_on_a_dynamic_size_is_refused(tmp_path: Path) -> None:

@@ -89,6 +89,23 @@ def node_place(node: fx.Node) -> SourcePlace:
     return place.model_copy(update={"operator": getattr(node.target, "__name__", place.operator)})
 
 
+def modifies_input(model: object, name: str) -> JobError:
+    """``model-stateful`` with the input's name, and the line that writes into it if a graph records it."""
+    nodes = model.graph.nodes if isinstance(model, fx.GraphModule) else ()
+    places = tuple(place_of(node) for node in nodes if _writes_into(node, name))[:1]
+    where = f": {places[0]}" if places else ""
+    return JobError(
+        ErrorCode.MODEL_STATEFUL, f"the model modifies its input '{name}'; clone it first{where}", places
+    )
+
+
+def _writes_into(node: fx.Node, name: str) -> bool:
+    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
+        return False
+    written = node.args[0] if node.args else None
+    return isinstance(written, fx.Node) and written.op == "placeholder" and written.name == name
+
+
 def device_hint(message: str) -> str:
     """A hint for messages of torch about a missing CUDA device; empty for other messages."""
     return _DEVICE_HINT if any(sign in message for sign in _NO_DEVICE) else ""

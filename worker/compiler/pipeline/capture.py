@@ -36,7 +36,7 @@ from worker.compiler.frontend.graphs import GraphRecorder
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.loaded_model import FORWARD, LoadedModel, refuse_empty, tensor_spec
 from worker.compiler.frontend.missing_values import with_missing_values
-from worker.compiler.frontend.model_errors import model_raised
+from worker.compiler.frontend.model_errors import model_raised, modifies_input
 from worker.compiler.frontend.outputs import describe_outputs, flatten_outputs
 from worker.compiler.frontend.requested_dimensions import (
     check_requested_dimensions,
@@ -566,8 +566,7 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
     outputs = tuple(tensor.clone() for tensor in flatten_outputs(result))
     changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
     if changed:
-        detail = f"the model modifies its input number {changed[0]}; clone it first"
-        raise JobError(ErrorCode.MODEL_STATEFUL, detail)
+        raise modifies_input(model.original, model.arguments[changed[0]].name)
     leaves, structure = pytree.tree_flatten(result)
     return outputs, *describe_outputs(model.returns or structure, leaves)
 
