@@ -115,6 +115,10 @@ MIN_HUGE_BYTES = 32 << 20
 """Smaller parameters fit into caches, and their small pages into the processor's TLB."""
 SIZE_CHECK = "match_cast error"
 """Part of the runtime's message when it refuses a size."""
+MACHINES = {"x86_64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64", "riscv64": "riscv64"}
+"""The architectures of triples, by what ``uname`` calls them."""
+SYSTEMS = {"linux": "linux", "darwin": "macos", "win32": "windows"}
+"""How the system's word in a triple begins, by ``sys.platform``."""
 LIBRARY_BLOB = "__tvm_ffi__library_bin"
 MAP_PARAMETERS = "bessemer_map_parameters"
 RUN_PLAN = "bessemer_model_run_on"
@@ -1259,10 +1263,13 @@ def load(
             them, in the pages of the system's cache.
 
     Raises:
-        BundleError: a file is missing, damaged, or cannot be loaded here; or a function is missing.
+        BundleError: the bundle is for another platform, a file is missing, damaged, or cannot be loaded here,
+            or a function is missing.
     """
     folder = Path(bundle).resolve()
     manifest = _read_manifest(folder)
+    with _using(folder):
+        _require_platform(str(manifest["target"].get("triple", "")))
     if functions is not None:
         register_functions(functions)
     with _using(folder):
@@ -1296,6 +1303,23 @@ def load(
             for each, function in zip(documents, calls)
         ]
         return Model(folder, manifest, entries, threads, exported)
+
+
+def _require_platform(triple: str) -> None:
+    """Refuse another architecture or system. Names that are not in the tables, such as i686, decide nothing.
+
+    An emulator names the processor that it emulates, so what runs under one passes.
+    """
+    if sys.platform not in SYSTEMS or not hasattr(os, "uname"):
+        return
+    here = os.uname()
+    machine = MACHINES.get(here.machine, "")
+    architecture, *words = triple.split("-")
+    built_for = {name for name, prefix in SYSTEMS.items() if any(word.startswith(prefix) for word in words)}
+    is_foreign = bool(built_for) and sys.platform not in built_for
+    if is_foreign or (machine and architecture in MACHINES.values() and machine != architecture):
+        name = f"{here.machine} {here.sysname}" if is_foreign else here.machine
+        raise BundleError(f"this bundle is for {triple}; this machine is {name}")
 
 
 def _register_effects() -> None:

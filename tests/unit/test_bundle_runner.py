@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -217,3 +218,50 @@ def test_a_python_number_that_the_dtype_cannot_hold_is_refused(value: float, dty
 def test_a_number_of_another_kind_keeps_its_dtype(value: object, dtype: str) -> None:
     array = run.as_input(run.Spec("scale", (), dtype), value)
     assert array.dtype == np.asarray(value).dtype
+
+
+def load_on(monkeypatch: pytest.MonkeyPatch, folder: Path, triple: str, system: str, machine: str) -> str:
+    """What ``load`` says about a bundle without a library on a machine."""
+    manifest = {"schema_version": 1, "target": {"triple": triple, "cores": 1}, "library": "model.so"}
+    manifest.update(runtime_libraries=[], files=[])
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    names = {"linux": "Linux", "darwin": "Darwin"}
+    monkeypatch.setattr("sys.platform", system)
+    monkeypatch.setattr("os.uname", lambda: SimpleNamespace(machine=machine, sysname=names[system]))
+    with pytest.raises(run.BundleError) as raised:
+        run.load(folder)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("triple", "system", "machine", "name"),
+    [
+        ("aarch64-unknown-linux-gnu", "linux", "x86_64", "x86_64"),
+        ("x86_64-unknown-linux-gnu", "linux", "aarch64", "aarch64"),
+        ("aarch64-apple-macos11.0", "linux", "aarch64", "aarch64 Linux"),
+        ("x86_64-pc-windows-gnu", "linux", "x86_64", "x86_64 Linux"),
+        ("x86_64-unknown-linux-gnu", "darwin", "x86_64", "x86_64 Darwin"),
+        ("x86_64-apple-macos11.0", "darwin", "arm64", "arm64"),
+    ],
+)
+def test_a_bundle_for_another_platform_names_both(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, triple: str, system: str, machine: str, name: str
+) -> None:
+    says = load_on(monkeypatch, tmp_path, triple, system, machine)
+    assert says == f"this bundle is for {triple}; this machine is {name}"
+
+
+@pytest.mark.parametrize(
+    ("triple", "system", "machine"),
+    [
+        ("x86_64-unknown-linux-musl", "linux", "x86_64"),
+        ("aarch64-apple-macos11.0", "darwin", "arm64"),
+        ("x86_64-unknown-linux-gnu", "linux", "i686"),
+        ("powerpc64le-unknown-linux-gnu", "linux", "x86_64"),
+        ("x86_64", "linux", "x86_64"),
+    ],
+)
+def test_a_platform_that_may_fit_is_tried(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, triple: str, system: str, machine: str
+) -> None:
+    assert "does not list" in load_on(monkeypatch, tmp_path, triple, system, machine)
