@@ -1125,6 +1125,8 @@ class Model:
         return self.entry(entry).compare(outputs)
 
     def _without_state(self, inputs: Arrays) -> Arrays:
+        if not hasattr(inputs, "items"):
+            raise InputError(f"the inputs are a {type(inputs).__name__}; pass arrays by name, as {{'x': x}}")
         names = {spec.name for spec in self.states}
         return {name: array for name, array in inputs.items() if name not in names}
 
@@ -1218,7 +1220,7 @@ class Session:
             written it. ``torch.from_dlpack`` takes it without a copy.
 
         Raises:
-            InputError: a name, shape or dtype does not match the model.
+            InputError: a name, shape or dtype does not match the model, or the inputs have no names.
             BundleError: the library failed, or its outputs do not match the manifest.
         """
         point = self._model.entry(entry)
@@ -1562,7 +1564,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray[Any, Any]]:
             names = archive.files
             arrays = {name: archive[name] for name in names}
     except Exception as error:  # NumPy, zipfile and zlib raise many kinds for damaged bytes
-        raise InputError(f"{path} cannot be read as an .npz file: {error}") from error
+        raise _unreadable(path, ".npz", error) from error
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise InputError(f"{path} cannot be read as an .npz file: it contains {repeated[0]!r} twice")
@@ -1948,15 +1950,27 @@ def read_inputs(arguments: Sequence[str]) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _read_array(path: str) -> np.ndarray[Any, Any]:
+    """The array of an ``.npy`` file, or of an ``.npz`` file with a single one."""
     try:
         with Path(path).open("rb") as file:
-            array = np.load(file, allow_pickle=False)
+            read = np.load(file, allow_pickle=False)
+            names = [] if isinstance(read, np.ndarray) else read.files
+            array = read[names[0]] if len(names) == 1 else read
     except Exception as error:  # NumPy, zipfile and zlib raise many kinds for damaged bytes
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"cannot read {path} as a .npy file: {reason}") from error
-    if not isinstance(array, np.ndarray):
+        raise _unreadable(path, ".npy", error) from error
+    if len(names) > 1:
         raise InputError(f"{path} contains several arrays; pass one .npy file for each input")
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} contains no array")
     return array
+
+
+def _unreadable(path: str | Path, kind: str, error: Exception) -> InputError:
+    """What is wrong with a file of arrays, without NumPy's advice to unpickle it."""
+    if isinstance(error, ValueError) and "pickle" in str(error):
+        return InputError(f"{path} is not an {kind} file of numbers")
+    reason = error.strerror if isinstance(error, OSError) else error
+    return InputError(f"{path} cannot be read as an {kind} file: {reason}")
 
 
 def _summary(spec: Spec, array: np.ndarray[Any, Any]) -> str:

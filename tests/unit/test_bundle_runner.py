@@ -168,17 +168,38 @@ def test_inputs_are_named_files_or_one_file(tmp_path: Path) -> None:
     array = np.arange(6, dtype=np.int8)
     run.save_arrays(tmp_path / "all.npz", {"x": array})
     np.save(tmp_path / "x.npy", array)
-    for arguments in ([str(tmp_path / "all.npz")], [f"x={tmp_path / 'x.npy'}"]):
+    named = ([f"x={tmp_path / name}"] for name in ("x.npy", "all.npz"))
+    for arguments in ([str(tmp_path / "all.npz")], *named):
         np.testing.assert_array_equal(run.read_inputs(arguments)["x"], array)
     with pytest.raises(run.InputError, match=r"is not of the form NAME=FILE\.npy"):
         run.read_inputs([str(tmp_path / "x.npy")])
 
 
-def test_pickled_objects_are_never_loaded(tmp_path: Path) -> None:
-    path = tmp_path / "x.npy"
-    np.save(path, np.array([{}]), allow_pickle=True)
-    with pytest.raises(run.InputError, match=r"cannot read .* as a \.npy file: "):
-        run.read_inputs([f"x={path}"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_pickled_objects_and_junk_are_never_loaded(tmp_path: Path, suffix: str) -> None:
+    objects, junk = tmp_path / f"objects{suffix}", tmp_path / f"junk{suffix}"
+    (np.savez if suffix == ".npz" else np.save)(objects, np.array([{}]), allow_pickle=True)
+    junk.write_text("junk")
+    for path in (objects, junk):
+        with pytest.raises(run.InputError) as raised:
+            run.read_inputs([str(path) if suffix == ".npz" else f"x={path}"])
+        assert str(raised.value) == f"{path} is not an {suffix} file of numbers"
+
+
+def test_an_archive_without_one_array_is_no_input(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    for arrays, says in (({}, "contains no array"), ({"a": np.ones(1), "b": np.ones(1)}, "several arrays")):
+        run.save_arrays(path, arrays)
+        with pytest.raises(run.InputError, match=says):
+            run.read_inputs([f"x={path}"])
+
+
+def test_inputs_without_names_are_refused(tmp_path: Path) -> None:
+    entry = run.Entry(tmp_path, {"inputs": [], "outputs": []}, lambda: ())
+    model = run.Model(tmp_path, {}, [entry], 1)
+    for call in (model.run, model.bind):
+        with pytest.raises(run.InputError, match="the inputs are a list; pass arrays by name"):
+            call([np.ones(1)])
 
 
 @pytest.mark.parametrize(
