@@ -99,13 +99,13 @@ def test_a_library_for_a_system_without_workers_fails_verification(context: Stag
 
 
 _NAMES = """
-__libc_start_main __tls_get_addr bcmp calloc clock_gettime erff exit expf fclose ferror fmodf fopen fprintf
-fputc fputs fread free fseek ftell fwrite getpid ldexp lgammaf madvise malloc memcmp memcpy memmove memset
-mmap mprotect mremap munmap nearbyintf posix_memalign powf printf pthread_cond_broadcast
-pthread_cond_destroy pthread_cond_init pthread_cond_wait pthread_create pthread_join pthread_mutex_destroy
-pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock putchar puts qsort realloc rewind roundf
-sched_yield snprintf stderr stdout strchr strcmp strcpy strlen strncmp strrchr strstr strtod strtol sysconf
-tanf tgammaf
+__errno_location __libc_start_main __tls_get_addr bcmp calloc clock_gettime erff exit expf fclose ferror
+fmodf fopen fprintf fputc fputs fread free fseek ftell fwrite getpid ldexp lgammaf madvise malloc memcmp
+memcpy memmove memset mmap mprotect mremap munmap nearbyintf posix_memalign powf printf
+pthread_cond_broadcast pthread_cond_destroy pthread_cond_init pthread_cond_wait pthread_create
+pthread_join pthread_mutex_destroy pthread_mutex_init pthread_mutex_lock pthread_mutex_unlock putchar
+puts qsort realloc rewind roundf sched_yield snprintf stderr stdout strchr strcmp strcpy strerror strlen
+strncmp strrchr strstr strtod strtol sysconf tanf tgammaf
 """
 SINCE_2_17 = frozenset(_NAMES.split())
 """Names that a library and its program may take from libc; glibc 2.17 has them all."""

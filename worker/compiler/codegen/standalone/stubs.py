@@ -13,9 +13,9 @@ from worker.compiler.codegen.standalone.sources import compile_source, prepared_
 from worker.compiler.platforms import Libc
 
 _LIBC_NAMES = (
-    "__libc_start_main bcmp calloc clock_gettime exit fclose ferror fopen fprintf fputc fputs fread free "
-    "fseek ftell fwrite ldexp malloc memcmp memcpy memset posix_memalign printf putchar puts "
-    "qsort realloc rewind snprintf stderr stdout strchr strcmp strcpy strlen strncmp "
+    "__errno_location __libc_start_main bcmp calloc clock_gettime exit fclose ferror fopen fprintf fputc "
+    "fputs fread free fseek ftell fwrite ldexp malloc memcmp memcpy memset posix_memalign printf putchar "
+    "puts qsort realloc rewind snprintf stderr stdout strchr strcmp strcpy strerror strlen strncmp "
     "strrchr strstr strtod strtol"
 )
 

@@ -1,5 +1,6 @@
 #include "arrays.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,15 +26,19 @@ static const dtype_name DTYPES[] = {
 file_content read_file(const char *path) {
   file_content read = {NULL, 0};
   FILE *file = fopen(path, "rb");
+  char first;
   if (!file) return read;
-  if (!fseek(file, 0, SEEK_END)) {
+  /* Only reading tells a folder from a file. */
+  if ((fread(&first, 1, 1, file) || !ferror(file)) && !fseek(file, 0, SEEK_END)) {
     long bytes = ftell(file);
     rewind(file);
     if (bytes >= 0) read.content = malloc((size_t)bytes + 1);
     if (read.content) read.bytes = fread(read.content, 1, (size_t)bytes, file);
     if (read.content) read.content[read.bytes] = 0;
   }
+  int why = errno;
   fclose(file);
+  errno = why;
   return read;
 }
 
@@ -221,7 +226,8 @@ int npz_add(npz_writer *writer, const char *name, const char *dtype, const int64
   header[8] = (unsigned char)(used & 255), header[9] = (unsigned char)(used >> 8);
   size_t header_bytes = (size_t)used + NPY_START;
   long start = ftell(writer->file);
-  if (start < 0 || (uint64_t)start + header_bytes + bytes > UINT32_MAX) return -1;
+  if (start < 0) return -1;
+  if ((uint64_t)start + header_bytes + bytes > UINT32_MAX) return errno = EFBIG, -1;
   npz_entry *entry = add_entry(writer, name);
   if (!entry) return -1;
   entry->crc = crc32_of(crc32_of(0, header, header_bytes), data, bytes);
@@ -247,6 +253,7 @@ int npz_end(npz_writer *writer) {
   long end = ftell(file);
   put(file, 0x06054B50, 4), put(file, 0, 4), put(file, writer->count, 2), put(file, writer->count, 2);
   put(file, (uint32_t)end - start, 4), put(file, start, 4), put(file, 0, 2);
-  int failed = ferror(file) || end < 0 || (uint64_t)end > UINT32_MAX;
+  int failed = ferror(file) || end < 0;
+  if (!failed && (uint64_t)end > UINT32_MAX) failed = 1, errno = EFBIG;
   return fclose(file) || failed ? -1 : 0;
 }

@@ -8,7 +8,7 @@
 
 #define ERROR_BYTES 512
 
-/* A file in memory; `content` is NULL if it cannot be read. */
+/* A file in memory; `content` is NULL if it cannot be read, and `errno` says why. */
 typedef struct {
   unsigned char *content;
   size_t bytes;

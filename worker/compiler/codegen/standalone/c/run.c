@@ -9,6 +9,7 @@
 #include "bessemer_model.h"
 #include "system.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -70,7 +71,18 @@ static int refuse(const char *what, const char *word, const char *why) {
 
 static int refuse_option(const char *what, const char *option, const char *why) {
   refuse(what, option, why);
-  fputs(USAGE, stderr);
+  fputs("try ./run --help\n", stderr);
+  return WRONG_USE;
+}
+
+/* Says which file the system did not read or write, and why. */
+static int stop_at(const char *what, const char *path) {
+  fprintf(stderr, "run: %s '%s'%s%s\n", what, path, errno ? ": " : "", errno ? strerror(errno) : "");
+  return 1;
+}
+
+static int refuse_file(const char *path) {
+  stop_at("cannot read", path);
   return WRONG_USE;
 }
 
@@ -228,19 +240,23 @@ static file_content tensor_file(const bessemer_tensor *tensor, const options *gi
   return path ? read_file(path) : npz_member(archive, tensor->name);
 }
 
+static int refuse_array(const char *kind, const char *name, const char *path, const char *error) {
+  fprintf(stderr, "run: %s '%s'", kind, name);
+  if (path) fprintf(stderr, " (%s)", path);
+  fprintf(stderr, " %s\n", error);
+  return WRONG_USE;
+}
+
 /* A file may end before a whole cache line does, so inputs are copied. */
 static int load_input(void **made, const bessemer_tensor *tensor, const options *given, file_content archive) {
   char error[ERROR_BYTES];
   int is_own;
   file_content file = tensor_file(tensor, given, archive, &is_own);
-  if (!file.content && is_own) return refuse("cannot read ", given_file(given, tensor->name), "");
+  if (!file.content && is_own) return refuse_file(given_file(given, tensor->name));
   const char *why = archive.content ? ": the .npz file lacks it, or is compressed" : "";
   if (!file.content) return refuse("missing input ", tensor->name, why);
   const unsigned char *data = npy_data(file, tensor, error);
-  if (!data) {
-    fprintf(stderr, "run: input '%s' %s\n", tensor->name, error);
-    return WRONG_USE;
-  }
+  if (!data) return refuse_array("input", tensor->name, given_file(given, tensor->name), error);
   if (!(*made = system_allocate(tensor->bytes))) return stop("out of memory", "");
   memcpy(*made, data, tensor->bytes);
   if (is_own) free(file.content);
@@ -385,6 +401,7 @@ static int write_outputs(const char *path, const bessemer_entry *entry, void *co
   int32_t count;
   const bessemer_tensor *states = bessemer_model_states(&count);
   npz_writer writer;
+  errno = 0;
   int failed = npz_begin(&writer, path);
   for (int32_t i = 0; !failed && i < entry->output_count; i++) {
     const bessemer_tensor *tensor = &entry->outputs[i];
@@ -399,7 +416,7 @@ static int write_outputs(const char *path, const bessemer_entry *entry, void *co
     free(state);
   }
   if (!failed) failed = npz_end(&writer);
-  return failed ? stop("cannot write", path) : 0;
+  return failed ? stop_at("cannot write", path) : 0;
 }
 
 static int load_inputs(void **inputs, const bessemer_entry *entry, const options *given, file_content archive) {
@@ -431,13 +448,10 @@ static int load_states(bessemer_model *model, const options *given, file_content
   const bessemer_tensor *states = bessemer_model_states(&count);
   for (int32_t i = 0; i < count; i++) {
     file_content file = tensor_file(&states[i], given, archive, &is_own);
-    if (!file.content && is_own) return refuse("cannot read ", given_file(given, states[i].name), "");
+    if (!file.content && is_own) return refuse_file(given_file(given, states[i].name));
     if (!file.content) continue;
     const unsigned char *data = npy_data(file, &states[i], error);
-    if (!data) {
-      fprintf(stderr, "run: state '%s' %s\n", states[i].name, error);
-      return WRONG_USE;
-    }
+    if (!data) return refuse_array("state", states[i].name, given_file(given, states[i].name), error);
     if (bessemer_model_write_state(model, i, data)) return stop(states[i].name, bessemer_model_error());
     if (is_own) free(file.content);
   }
@@ -451,7 +465,7 @@ static int run_call(bessemer_model *model, const options *given, const char **ca
   if (index == count) return refuse_entry(call[0], entries, count);
   const bessemer_entry *entry = &entries[index];
   file_content archive = read_file(call[1]);
-  if (!archive.content) return refuse("cannot read ", call[1], "");
+  if (!archive.content) return refuse_file(call[1]);
   int failed = check_archive_names(archive, entry);
   if (failed) return failed;
   void **inputs = pointers(entry->inputs, entry->input_count, 0);
@@ -490,9 +504,9 @@ static int run_entry(const options *given, int32_t index, const bessemer_entry *
   if (failed) return failed;
   file_content archive = {NULL, 0};
   if (reference || given->inputs) archive = read_file(reference ? path : given->inputs);
-  if (given->inputs && !archive.content) return refuse("cannot read ", given->inputs, "");
+  if (given->inputs && !archive.content) return refuse_file(given->inputs);
   if (given->inputs && (failed = check_archive_names(archive, entry))) return failed;
-  if (reference && entry->input_count && !archive.content) return stop("cannot read", path);
+  if (reference && entry->input_count && !archive.content) return stop_at("cannot read", path);
   void **inputs = pointers(entry->inputs, entry->input_count, 0);
   void **outputs = pointers(entry->outputs, entry->output_count, 1);
   if (!inputs || !outputs) return stop("out of memory", "");
@@ -556,11 +570,11 @@ static long peak_memory_bytes(void) {
 
 static int report_entries(options *given, const bessemer_entry *entries, int32_t count, const char *folder) {
   given->report = fopen(given->report_path, "w");
-  if (!given->report) return stop("cannot write", given->report_path);
+  if (!given->report) return stop_at("cannot write", given->report_path);
   fputs("{\"entries\": [", given->report);
   int failed = run_entries(given, entries, count, folder);
   fprintf(given->report, "], \"peak_memory_bytes\": %ld}\n", peak_memory_bytes());
-  return fclose(given->report) ? stop("cannot write", given->report_path) : failed;
+  return fclose(given->report) ? stop_at("cannot write", given->report_path) : failed;
 }
 
 int main(int argc, char **argv) {
