@@ -60,9 +60,12 @@ def create(
     with reporting():
         request = _request(tenant, scope, name, expires_days)
         with _database(data, says_new=True) as (stored, audit):
+            is_first = not stored.any_exist()
             created = stored.create(request)
             _record(audit, "create", created)
         _show(created, json)
+        if is_first:
+            print_lines(errors, _note_of_first(created))
 
 
 @keys.command("list")
@@ -81,6 +84,7 @@ def revoke(key: KeyArgument, data: DataOption = None) -> None:
         if not stored.revoke(found.id):
             raise InvalidArgumentError(f"the key {found.id} is already revoked")
         _record(audit, "revoke", found)
+        print_lines(errors, f"{found.id}: revoked")
 
 
 @keys.command("rotate")
@@ -156,6 +160,16 @@ def _existing(stored: "Keys", text: str) -> ApiKey:
     if found is None:
         raise InvalidArgumentError(f"key '{key_id}' not found; `bessemer keys list` shows all keys")
     return found
+
+
+def _note_of_first(created: NewApiKey) -> str:
+    note = (
+        "note: this is the first key. From now on, the service asks every caller for a key, unless "
+        "BESSEMER_AUTH=off is set."
+    )
+    if created.scope is Scope.ADMIN:
+        return note
+    return f"{note} No key has the scope admin: create one next with `bessemer keys create --scope admin`."
 
 
 def _record(audit: "Audit", action: str, key: ApiKey) -> None:

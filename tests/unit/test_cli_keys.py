@@ -29,3 +29,21 @@ def test_a_key_of_a_new_folder_comes_with_a_note(tmp_path: Path) -> None:
         assert ran.exit_code == 0
         assert ran.stdout.startswith("bsm_") and ran.stdout.count("\n") == 1
         assert (f"bessemer serve --data {tmp_path / 'new'}" in ran.stderr) == says
+
+
+@pytest.mark.parametrize("scope", ["compile", "admin"])
+def test_the_first_key_comes_with_a_note_that_the_service_now_asks_for_keys(
+    scope: str, tmp_path: Path
+) -> None:
+    create = ["keys", "create", "--scope", scope, "--data", str(tmp_path)]
+    first, second = (CliRunner().invoke(application, create) for _ in range(2))
+    assert "this is the first key. From now on, the service asks every caller for a key" in first.stderr
+    assert ("create one next with `bessemer keys create --scope admin`" in first.stderr) == (scope != "admin")
+    assert (second.exit_code, second.stderr) == (0, "")
+
+
+def test_revoking_a_key_says_so(tmp_path: Path) -> None:
+    key = CliRunner().invoke(application, ["keys", "create", "--data", str(tmp_path)]).stdout.strip()
+    revoked = CliRunner().invoke(application, ["keys", "revoke", key, "--data", str(tmp_path)])
+    assert (revoked.exit_code, revoked.stdout) == (0, "")
+    assert revoked.stderr == f"{key.split('_')[1]}: revoked\n"
