@@ -158,7 +158,7 @@ def _existing(stored: "Keys", text: str) -> ApiKey:
     key_id = parts[1] if len(parts) > 1 else text
     found = stored.get(key_id)
     if found is None:
-        raise InvalidArgumentError(f"key '{key_id}' not found; `bessemer keys list` shows all keys")
+        raise BessemerError(f"key '{key_id}' not found; `bessemer keys list` shows all keys")
     return found
 
 

@@ -20,6 +20,7 @@ from bessemer.errors import (
     AnswerInvalidError,
     BessemerError,
     InvalidArgumentError,
+    InvocationFailedError,
     NoWorkerError,
     ProblemError,
     RequestRefusedError,
@@ -64,13 +65,13 @@ def exit_status(error: BessemerError) -> ExitStatus:
     """The exit status for an error."""
     if isinstance(error, UnreachableError):
         return ExitStatus.UNREACHABLE
-    if isinstance(error, RequestRefusedError):
+    if isinstance(error, InvocationFailedError | RequestRefusedError):
         return failure_status(error.problem)
     return ExitStatus.USAGE if isinstance(error, InvalidArgumentError) else ExitStatus.FAILED
 
 
 def failure_status(problem: Problem | None) -> ExitStatus:
-    """The exit status for a refused request or a failed compilation.
+    """The exit status for a refused request, a failed compilation or a failed invocation.
 
     It is the same whether the service finds a defect of the request at once or when a worker runs it.
     """

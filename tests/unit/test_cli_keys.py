@@ -47,3 +47,11 @@ def test_revoking_a_key_says_so(tmp_path: Path) -> None:
     revoked = CliRunner().invoke(application, ["keys", "revoke", key, "--data", str(tmp_path)])
     assert (revoked.exit_code, revoked.stdout) == (0, "")
     assert revoked.stderr == f"{key.split('_')[1]}: revoked\n"
+
+
+@pytest.mark.parametrize("command", ["revoke", "rotate"])
+def test_an_absent_key_is_not_found_like_any_other_resource(command: str, tmp_path: Path) -> None:
+    CliRunner().invoke(application, ["keys", "create", "--data", str(tmp_path)])
+    ran = CliRunner().invoke(application, ["keys", command, "zzz", "--data", str(tmp_path)])
+    assert ran.exit_code == 1
+    assert "key 'zzz' not found" in ran.stderr

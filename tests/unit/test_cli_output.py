@@ -28,6 +28,7 @@ from bessemer.cli.output import (
 from bessemer.cli.timeline import Timeline, event_line, place_line
 from bessemer.cli.workers import worker_rows
 from bessemer.contract.base import now
+from bessemer.contract.invocation import Invocation
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
 from bessemer.contract.job import Compilation, Event, EventType, JobState
 from bessemer.contract.problem import ErrorCode, FieldError, SourcePlace, make_problem
@@ -43,6 +44,7 @@ from bessemer.errors import (
     BundleError,
     ExportError,
     InvalidArgumentError,
+    InvocationFailedError,
     NoWorkerError,
     UnreachableError,
     problem_error,
@@ -121,6 +123,24 @@ def test_the_package_imports_the_client_only_when_it_is_used() -> None:
 )
 def test_an_error_has_its_status(error: BessemerError, status: ExitStatus) -> None:
     assert exit_status(error) is status
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(ErrorCode.INPUTS_MISMATCH, ExitStatus.USAGE), (ErrorCode.INVOCATION_FAILED, ExitStatus.FAILED)],
+)
+def test_a_failed_invocation_has_the_status_of_a_refused_one(code: ErrorCode, status: ExitStatus) -> None:
+    invocation = Invocation(
+        id="b" * 8,
+        compilation="a" * 8,
+        state=JobState.FAILED,
+        inputs="0" * 64,
+        inputs_bytes=1,
+        runs=0,
+        problem=make_problem(code, "x"),
+        created_at=now(),
+    )
+    assert exit_status(InvocationFailedError(invocation)) is status
 
 
 @pytest.mark.parametrize(
