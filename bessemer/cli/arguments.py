@@ -15,6 +15,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
+from bessemer.cli.output import MAX_LISTED
 from bessemer.client.inputs import validated, validation_message
 from bessemer.client.ir_modules import NOTHING, Beside
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
@@ -175,7 +176,7 @@ AfterOption = Annotated[
     typer.Option(help="Only entries created after this local time: 2026-11-30, 2026-11-30T18:00:00."),
 ]
 BeforeOption = Annotated[datetime | None, typer.Option(help="Only entries created before this local time.")]
-LimitOption = Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of results.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of results.")]
 
 Value = TypeVar("Value")
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?) ?((?P<unit>[KMGT]I?)?B)?", re.ASCII | re.IGNORECASE)

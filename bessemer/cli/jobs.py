@@ -18,6 +18,7 @@ from bessemer.cli.output import (
     connected,
     errors,
     failure_status,
+    first_of,
     print_json,
     print_lines,
     print_result,
@@ -152,9 +153,11 @@ def list_jobs(
             created_after=aware(after),
             created_before=aware(before),
         )
-        documents = tuple(job.document for job in islice(found, limit))
+        jobs, more = first_of(found, limit)
+        documents = tuple(job.document for job in jobs)
         lines = table([_row(document) for document in documents], HEADINGS, "no compilations")
         print_result(CompilationPage(items=documents), lines, json)
+        print_lines(errors, *more)
 
 
 def cancel(

@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +29,9 @@ from bessemer.cli.output import (
     aligned,
     connected,
     errors,
+    first_of,
     print_json,
+    print_lines,
     print_result,
     problem_lines,
     results,
@@ -80,17 +81,19 @@ def list_models(
             created_after=aware(after),
             created_before=aware(before),
         )
-        models = tuple(islice(found, limit))
+        models, more = first_of(found, limit)
         lines = table([_row(model) for model in models], HEADINGS, "no models")
         print_result(ModelPage(items=models), lines, json)
+        print_lines(errors, *more)
 
 
 def list_extensions(limit: LimitOption = 20, json: JsonOption = False, url: UrlOption = None) -> None:
     """List uploaded extensions and files of tuning records, newest first."""
     with connected(url) as client:
-        extensions = tuple(islice(client.extensions(), limit))
+        extensions, more = first_of(client.extensions(), limit)
         lines = table([_extension_row(each) for each in extensions], EXTENSION_HEADINGS, "no extensions")
         print_result(ExtensionPage(items=extensions), lines, json)
+        print_lines(errors, *more)
 
 
 def targets(json: JsonOption = False, url: UrlOption = None) -> None:

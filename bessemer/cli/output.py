@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from itertools import islice
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -26,6 +27,10 @@ from bessemer.errors import (
     RequestRefusedError,
     UnreachableError,
 )
+
+Item = TypeVar("Item")
+
+MAX_LISTED = 10_000
 
 results = Console(highlight=False, soft_wrap=True)
 UNVERIFIED = "--option verification=none"
@@ -198,6 +203,14 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def table(rows: Sequence[Sequence[str]], headings: Sequence[str], empty: str) -> Iterator[str]:
     """Rows below their headings as lines, or a line that says that there are none."""
     return aligned([headings, *rows]) if rows else iter([empty])
+
+
+def first_of(found: Iterable[Item], limit: int) -> tuple[tuple[Item, ...], tuple[str, ...]]:
+    """The first items, and if there are more, a line for people that says so."""
+    items = tuple(islice(found, limit + 1))
+    if len(items) <= limit:
+        return items, ()
+    return items[:limit], (f"{limit} shown" + ("; --limit shows more" if limit < MAX_LISTED else " of more"),)
 
 
 def shown_bytes(count: int) -> str:

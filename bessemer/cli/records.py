@@ -1,7 +1,6 @@
 """``bessemer records``: list, import, export and delete the service's tuning records."""
 
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from bessemer.cli.output import (
     UrlOption,
     connected,
     errors,
+    first_of,
     print_lines,
     print_result,
     results,
@@ -85,8 +85,10 @@ def list_records(
     """List tuning records, newest first."""
     with connected(url) as client:
         found = client.records(target=target, threads=threads, workload=workload, won=won, since=aware(since))
-        page = RecordPage(items=tuple(islice(found, limit)), next=None)
+        items, more = first_of(found, limit)
+        page = RecordPage(items=items, next=None)
         print_result(page, table(list(map(_row, page.items)), HEADINGS, "no records"), json)
+        print_lines(errors, *more)
 
 
 @records.command("export")

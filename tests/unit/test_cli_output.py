@@ -20,6 +20,7 @@ from bessemer.cli.output import (
     clean,
     error_lines,
     exit_status,
+    first_of,
     joint_status,
     print_lines,
     problem_lines,
@@ -448,3 +449,11 @@ def test_a_field_that_the_detail_explains_is_not_printed_twice() -> None:
     error = FieldError(field="entry", message="no entry point 'nope'")
     problem = make_problem(ErrorCode.REQUEST_INVALID, "entry: no entry point 'nope'", errors=(error,))
     assert sum("nope" in line for line in problem_lines(problem)) == 1
+
+
+@pytest.mark.parametrize(
+    ("count", "more"),
+    [(0, ()), (3, ()), (4, ("3 shown; --limit shows more",)), (9, ("3 shown; --limit shows more",))],
+)
+def test_a_list_says_when_there_are_more_entries_than_it_shows(count: int, more: tuple[str, ...]) -> None:
+    assert first_of(iter(range(count)), 3) == (tuple(range(min(count, 3))), more)

@@ -232,6 +232,14 @@ def test_a_detached_job_is_shown_listed_and_cancelled(server: str, model: Path) 
     assert cancelled.state is JobState.CANCELLED
 
 
+def test_jobs_says_on_standard_error_that_there_are_more(server: str, model: Path) -> None:
+    bessemer(server, "compile", model, "--detach", "--label", "listed=few")
+    assert bessemer(server, "jobs", "--label", "listed=few", "--limit", "1").stderr == ""
+    bessemer(server, "compile", model, "--detach", "--label", "listed=few", "--option", "cache=false")
+    listed = bessemer(server, "jobs", "--label", "listed=few", "--limit", "1")
+    assert (listed.stdout.count("\n"), listed.stderr) == (2, "1 shown; --limit shows more\n")
+
+
 def test_a_bundle_and_an_artifact_are_downloaded(
     server: str, client: Client, fake_worker: FakeWorker, model: Path, tmp_path: Path
 ) -> None:
