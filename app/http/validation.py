@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from json import JSONDecodeError
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from app.http.idempotency import KEY_PATTERN
-from bessemer.contract.error_words import in_words, suggestion
+from bessemer.contract.error_words import in_words, models_in, unknown_field
 from bessemer.contract.problem import FieldError
 from bessemer.contract.request import TARGET_FORMS, Submission
 
@@ -57,34 +57,10 @@ def _message(detail: Mapping[str, Any], place: Path) -> str:
     if kind == "model_attributes_type":
         return JSON_OBJECT + ("" if place else ", with `Content-Type: application/json`")
     if kind == "extra_forbidden":
-        return _unknown_field(str(place[-1]), _known_fields(place))
+        return unknown_field(Submission, place)
     if kind == "string_pattern_mismatch" and detail["ctx"]["pattern"] == KEY_PATTERN:
         return "expected printable ASCII characters"
     return in_words(detail)
-
-
-def _unknown_field(name: str, known: set[str]) -> str:
-    if name in known:
-        return "this field belongs to another form and cannot be combined with the fields beside it"
-    return f"unknown field{suggestion(name, known)}"
-
-
-def _known_fields(place: Path) -> set[str]:
-    """The known fields at the place of an unknown one."""
-    models: set[type[BaseModel]] = {Submission}
-    for step in place[:-1]:
-        if isinstance(step, str) and step not in {model.__name__ for model in models}:
-            fields = [model.model_fields[step] for model in models if step in model.model_fields]
-            if not fields:
-                continue  # a key of a mapping, whose values the models are
-            models = {found for field in fields for found in _models_in(field.annotation)}
-    return {name for model in models for name in model.model_fields}
-
-
-def _models_in(annotation: Any) -> set[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return {annotation}
-    return {found for part in get_args(annotation) for found in _models_in(part)}
 
 
 def _probable_forms(details: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -111,7 +87,7 @@ def _is_form(step: str) -> bool:
 
 _FORMS = (
     frozenset(
-        model.__name__ for field in Submission.model_fields.values() for model in _models_in(field.annotation)
+        model.__name__ for field in Submission.model_fields.values() for model in models_in(field.annotation)
     )
     | TARGET_FORMS
 )

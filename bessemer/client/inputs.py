@@ -12,7 +12,7 @@ from bessemer.client.containers import inputs_in, is_array
 from bessemer.contract.base import Document
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
 from bessemer.contract.error_codes import ErrorCode
-from bessemer.contract.error_words import in_words
+from bessemer.contract.error_words import in_words, unknown_field
 from bessemer.contract.request import TARGET_FORMS
 from bessemer.contract.target_names import UNSUPPORTED
 from bessemer.contract.tensor import InputSpec, parse_input_spec
@@ -100,14 +100,20 @@ def validated(kind: type[D], fields: object) -> D:
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        raise InvalidArgumentError(validation_message(error)) from error
+        raise InvalidArgumentError(validation_message(error, kind)) from error
 
 
-def validation_message(error: ValidationError) -> str:
-    """The errors of all fields in one line."""
-    text = "; ".join(_field_message(entry["loc"], in_words(entry)) for entry in error.errors())
+def validation_message(error: ValidationError, kind: type[Document] | None = None) -> str:
+    """The errors of all fields in one line; a ``kind`` of document suggests fields for unknown ones."""
+    text = "; ".join(_field_message(entry["loc"], _in_words(entry, kind)) for entry in error.errors())
     is_unsupported = any(entry["type"] == UNSUPPORTED for entry in error.errors())
     return f"{text} [{ErrorCode.TARGET_UNSUPPORTED}]" if is_unsupported else text
+
+
+def _in_words(entry: Mapping[str, Any], kind: type[Document] | None) -> str:
+    if kind is not None and entry["type"] == "extra_forbidden":
+        return unknown_field(kind, entry["loc"])
+    return in_words(entry)
 
 
 def _field_message(place: tuple[int | str, ...], message: str) -> str:

@@ -75,6 +75,8 @@ def parse_dimension(text: str) -> tuple[str, DimensionRange]:
     if not name or not match:
         raise ValueError(f"'{text}' is not of the form NAME=1..64, NAME=1.. or NAME=1..64@8")
     given = {key: int(value) for key, value in match.groupdict().items() if value}
+    if given.get("maximum", given["minimum"]) < given["minimum"]:
+        raise ValueError(f"{given['minimum']} is larger than {given['maximum']}")
     return name, DimensionRange.model_validate(given)
 
 

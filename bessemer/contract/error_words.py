@@ -1,8 +1,10 @@
 """Pydantic's validation errors in words for users, the same in the service and in the client."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel
 
 from bessemer.contract.access import TENANT_PATTERN
 from bessemer.contract.base import DIGEST_PATTERN, DIGEST_PREFIX_PATTERN, MIN_PREFIX
@@ -109,6 +111,37 @@ def in_words(detail: Mapping[str, Any]) -> str:
     if kind in ("enum", "literal_error"):
         return f"{message}{suggestion(str(detail['input']), _QUOTED.findall(message))}"
     return message
+
+
+def unknown_field(kind: type[BaseModel], place: Sequence[str | int]) -> str:
+    """Describe an unknown field of a document, with the nearest known one if there is one.
+
+    Args:
+        place: the field's ``loc`` of ``ValidationError.errors()``.
+    """
+    name, known = str(place[-1]), _known_fields(kind, place)
+    if name in known:
+        return "this field belongs to another form and cannot be combined with the fields beside it"
+    return f"{TYPES_IN_WORDS['extra_forbidden']}{suggestion(name, known)}"
+
+
+def _known_fields(kind: type[BaseModel], place: Sequence[str | int]) -> set[str]:
+    """The known fields at the place of an unknown one."""
+    models = {kind}
+    for step in place[:-1]:
+        if isinstance(step, str) and step not in {model.__name__ for model in models}:
+            fields = [model.model_fields[step] for model in models if step in model.model_fields]
+            if not fields:
+                continue  # a key of a mapping, whose values the models are
+            models = {found for field in fields for found in models_in(field.annotation)}
+    return {name for model in models for name in model.model_fields}
+
+
+def models_in(annotation: Any) -> set[type[BaseModel]]:
+    """The documents that an annotation names."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {found for part in get_args(annotation) for found in models_in(part)}
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

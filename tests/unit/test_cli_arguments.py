@@ -211,7 +211,8 @@ def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
         (("rows=1..64",), "no range; no --input names 'rows'"),
         (("batch=1..64", "length=1..2"), "no shape in `inputs` names 'length'"),
         (("batch=64",), "not of the form"),
-        (("batch=64..2",), "must be greater than `minimum`"),
+        (("batch=64..64",), "must be greater than `minimum`"),
+        (("batch=64..1",), "--dimension batch=64..1: 64 is larger than 1"),
         (("batch=1..4", "batch=1..8"), "is given twice"),
     ],
 )
@@ -281,3 +282,10 @@ def test_a_schedule_names_a_function_and_a_file() -> None:
 def test_a_schedule_without_a_function_or_a_file_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError, match="not of the form FUNCTION="):
         read_draft("host", (), (), schedules=[text])
+
+
+@pytest.mark.parametrize("command", [("jobs", "--after"), ("records", "list", "--since")])
+def test_a_refused_time_comes_with_the_valid_forms(command: tuple[str, ...]) -> None:
+    ran = CliRunner().invoke(application, [*command, "yesterday"], env={"COLUMNS": "200"})
+    assert ran.exit_code == 2
+    assert "expected a time, such as 2026-11-01 or 2026-11-01T12:00:00Z" in ran.stderr

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from bessemer.client.containers import unfold
-from bessemer.client.inputs import named_specs, ranges_of, spec_of
+from bessemer.client.inputs import named_specs, ranges_of, spec_of, validated
+from bessemer.contract.base import Document
 from bessemer.contract.dynamic import DimensionRange
+from bessemer.contract.request import CompilationRequest, Submission
 from bessemer.contract.tensor import DType, InputSpec, TensorSpec
 from bessemer.errors import InvalidArgumentError
 
@@ -111,3 +113,19 @@ def test_ranges_are_read_from_pairs_and_texts() -> None:
 def test_an_invalid_range_is_refused_by_name(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="dimension 'batch'"):
         ranges_of({"batch": value})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tune": {"trails": 3}}, "tune.trails: unknown field; did you mean 'trials'?"),
+        ({"zzzzzz": 1}, "zzzzzz: unknown field"),
+    ],
+)
+@pytest.mark.parametrize("kind", [CompilationRequest, Submission])
+def test_an_unknown_field_comes_with_the_nearest_one(
+    kind: type[Document], fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidArgumentError) as refusal:
+        validated(kind, {"model": "0" * 64, "target": {"preset": "host"}, **fields})
+    assert str(refusal.value) == message
