@@ -1,6 +1,8 @@
 """The MODEL argument: a file, a digest, or a Python function such as ``models/net.py:export``."""
 
+import codecs
 import importlib.util
+import re
 import sys
 import tempfile
 import traceback
@@ -32,7 +34,7 @@ from bessemer.client.submission import extension_names
 from bessemer.contract.base import is_digest, is_digest_prefix
 from bessemer.contract.dynamic import DimensionRange
 from bessemer.contract.model import Model
-from bessemer.contract.names import as_name, name_of_file
+from bessemer.contract.names import MODEL_SUFFIXES, as_name, name_of_file
 from bessemer.contract.request import CompilationRequest, Entry, Submission
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import BessemerError, ExportError, InvalidArgumentError, NotFoundError
@@ -42,6 +44,9 @@ RETURNS = (
     "with its inputs and dimensions"
 )
 PYTHON = ".py"
+HEAD_BYTES = 1 << 20
+_KNOWN_TEXT = re.compile(rb"\A\s*\{|\Aversion https://git-lfs|^[ \t]*(import|from)[ \t]+tvm\b", re.MULTILINE)
+"""JSON, a pointer of Git LFS, or a script that may define an IRModule."""
 MODULE = Modules["torch.nn.modules.module.Module"]
 MODULE_WITH_INPUTS = "(module, {'x': (1, 784)})"
 
@@ -75,7 +80,8 @@ def resolved_model(
     """Resolve a MODEL argument and its inputs. Temporary files live until the block ends.
 
     Raises:
-        InvalidArgumentError: a Python file lacks its function; or see ``call_entry_point``.
+        InvalidArgumentError: a Python file lacks its function, the file is a plain text, or see
+            ``call_entry_point``.
         ExportError: see ``call_entry_point``.
     """
     if is_entry_point(model):
@@ -88,6 +94,11 @@ def resolved_model(
         raise InvalidArgumentError(
             f"{model} is a Python file; name the function that returns the model: {model}:NAME"
         )
+    if is_plain_text(Path(model)):
+        raise InvalidArgumentError(
+            f"{model} has none of the known formats; give a .pt2, TorchScript, FX or IRModule file, or "
+            "FILE.py:FUNCTION"
+        )
     specs, ranges = named_specs(inputs), ranges_of(dimensions)
     if is_digest_prefix(model) and not Path(model).exists():
         yield ResolvedModel(model, inputs=specs, dimensions=ranges)
@@ -98,6 +109,22 @@ def resolved_model(
 def mentions_tvm(path: Path) -> bool:
     """Whether a Python file may define an IRModule. The server parses it; here it is only read."""
     return b"tvm" in path.read_bytes()
+
+
+def is_plain_text(path: Path) -> bool:
+    """Whether a file is a text, such as a README.md, that the server would not recognize as a model.
+
+    A file with the suffix of a model is left to the server, which describes what it is instead.
+    """
+    if path.suffix.lower() in ("", PYTHON, *MODEL_SUFFIXES) or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return bool(head) and b"\0" not in head and not _KNOWN_TEXT.search(head)
 
 
 def is_entry_point(model: str) -> bool:

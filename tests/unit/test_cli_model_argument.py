@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bessemer.cli.model_argument import call_entry_point, is_entry_point, resolved_model
+from bessemer.cli.model_argument import call_entry_point, is_entry_point, is_plain_text, resolved_model
 from bessemer.errors import ExportError, InvalidArgumentError
 
 
@@ -99,3 +99,35 @@ def test_a_generated_model_file_is_removed_and_a_users_file_stays(file: Path, tm
 def test_a_digest_is_not_a_file() -> None:
     with resolved_model("0" * 64) as made:
         assert made.source == "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "wanted"),
+    [
+        ("README.md", b"# A model\n\nimport torch\n", True),
+        ("notes.TXT", "größer".encode(), True),
+        ("module.txt", b"# a script\nfrom tvm.script import ir as I\n", False),
+        ("module.json", b' {"root_index": 0}', False),
+        ("net.ckpt", b"version https://git-lfs.github.com/spec/v1\n", False),
+        ("net.onnx", b"\x08\x07\x12\x00", False),
+        ("net.ckpt", b"\x80\x02}q", False),
+        ("net.pt2", b"no model", False),
+        ("net", b"no model", False),
+        ("empty.txt", b"", False),
+    ],
+)
+def test_a_plain_text_is_told_apart_from_what_the_server_can_describe(
+    name: str, content: bytes, wanted: bool, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert is_plain_text(tmp_path / name) is wanted
+
+
+def test_a_plain_text_is_refused_before_the_upload(tmp_path: Path) -> None:
+    path = tmp_path / "README.md"
+    path.write_text("# A model\n\nimport torch\n")
+    with (
+        pytest.raises(InvalidArgumentError, match=r"README\.md has none of the known formats; give a \.pt2"),
+        resolved_model(str(path)),
+    ):
+        pass
