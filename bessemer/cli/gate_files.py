@@ -22,6 +22,7 @@ from bessemer.cli.output import (
 from bessemer.cli.waiting import cancel_on_interrupt
 from bessemer.client import Job
 from bessemer.contract.job import REFERENCE
+from bessemer.contract.report import Report
 from bessemer.contract.request import MAIN_ENTRY
 from bessemer.errors import BessemerError, InvalidArgumentError, InvocationFailedError, RequestRefusedError
 from bessemer.gate.arrays import ArraysError, arrays_of, copy_arrays, reading
@@ -58,7 +59,8 @@ class GateFiles:
     def write(self, outcome: Outcome) -> None:
         """Write the outcome of a gate."""
         if self.report is not None and outcome.report is not None:
-            _prepared(self.report).write_text(outcome.report.model_dump_json(indent=2) + "\n")
+            named = _named(outcome.report, outcome.document.name)
+            _prepared(self.report).write_text(named.model_dump_json(indent=2) + "\n")
         self._write(markdown(outcome, self.console), junit(outcome))
 
     @contextmanager
@@ -95,6 +97,11 @@ class GateFiles:
             _prepared(self.junit).write_text(suite)
 
 
+def _named(report: Report, name: str | None) -> Report:
+    """The report with the model's name, by which a later gate recognizes the base of another model."""
+    return report.model_copy(update={"request": report.request.model_copy(update={"name": name})})
+
+
 def annotate(level: str, model: str, texts: Iterable[str]) -> None:
     """On a GitHub runner, print annotations for the run and its pull request."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
@@ -127,7 +134,7 @@ class GateCommand(RequestCommand):
         context = super().make_context(self.name, list(given), None, **lenient)
         read = context.params
         files = GateFiles(summary=read.get("summary"), junit=read.get("junit"))
-        files.refuse(_named(read.get("model")), ExitStatus.USAGE, (f"error: {said}",))
+        files.refuse(_shown_name(read.get("model")), ExitStatus.USAGE, (f"error: {said}",))
 
 
 def _name_variables(error: Any) -> None:
@@ -139,7 +146,7 @@ def _name_variables(error: Any) -> None:
         error.param_hint = f"{options} (env var: {' or '.join(variables)})"
 
 
-def _named(model: str | None) -> str:
+def _shown_name(model: str | None) -> str:
     """The model, unless an unknown option was parsed in its place."""
     return UNNAMED if model is None or model.startswith("-") else model
 

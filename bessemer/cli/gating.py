@@ -142,7 +142,7 @@ AllowMissingBaseOption = Annotated[
     bool,
     typer.Option(
         "--allow-missing-base",
-        help="Only warn if a bound on the change needs a base and there is none, as in a first run.",
+        help="Only warn if there is no base to compare with, as in a first run.",
     ),
 ]
 ReportOption = Annotated[
@@ -254,13 +254,17 @@ class Base:
         report: its report; None if it is missing or unreadable.
         expected: the outputs to compare with, which may be a golden file's; None if they are missing.
         notes: why the report or the outputs are missing.
-        is_unreadable: whether the report's file exists but cannot be read.
+        is_missing: whether the report's file does not exist.
+        is_unreadable: whether it exists but cannot be read.
+        is_damaged: whether it is unreadable for every release: it is not JSON.
     """
 
     report: Report | None
     expected: Expected | None
     notes: tuple[str, ...]
+    is_missing: bool = False
     is_unreadable: bool = False
+    is_damaged: bool = False
 
 
 def _wait(job: Job, queue_timeout: float | None) -> None:
@@ -359,24 +363,27 @@ def _read_report(path: Path | None) -> Base:
     if path is None:
         return Base(None, None, ())
     if not path.exists():
-        return Base(None, None, (f"base {path} not found: nothing was compared",))
+        return Base(None, None, (f"base {path} not found: nothing was compared",), is_missing=True)
     try:
         return Base(Report.read_json(path.read_bytes()), None, ())
     except ValidationError as error:
-        reason = f"{path} is not a report of this release ({in_words(error.errors()[0])})"
-        return Base(None, None, (f"{reason}: nothing was compared",), is_unreadable=True)
+        first = error.errors()[0]
+        note = f"{path} is not a report of this release ({in_words(first)}): nothing was compared"
+        return Base(None, None, (note,), is_unreadable=True, is_damaged=first["type"] == "json_invalid")
 
 
 def _require_base(base: Base, bounds: Bounds, allow_missing: bool) -> None:
-    """Check that bounds on changes have a base: without one, they would allow everything.
+    """Check the base before the compilation. Without one, bounds on changes would allow everything.
 
-    ``allow_missing`` accepts a base that does not exist, but not one that cannot be read.
+    ``allow_missing`` accepts a base that does not exist, but not one that cannot be read. Without bounds on
+    changes, the report of another release is accepted, too.
 
     Raises:
-        InvalidArgumentError: a bound on a change has no base.
+        InvalidArgumentError: a bound on a change has no base, or the base's file is missing or not JSON.
     """
     unmet = without_base(bounds, base.report is not None, base.expected is not None)
-    if not unmet or (allow_missing and not base.is_unreadable):
+    is_required = unmet or base.is_missing or base.is_damaged
+    if not is_required or (allow_missing and not base.is_unreadable):
         return
     reason = base.notes[0].rpartition(": ")[0] if base.notes else "--compare is not given"
     advice = (
@@ -386,7 +393,8 @@ def _require_base(base: Base, bounds: Bounds, allow_missing: bool) -> None:
         "add --allow-missing-base."
     )
     verb = "needs" if len(unmet) == 1 else "need"
-    raise InvalidArgumentError(f"{' and '.join(unmet)} {verb} a base, but {reason}\n→ {advice}")
+    needed = f"{' and '.join(unmet)} {verb} a base, but " if unmet else ""
+    raise InvalidArgumentError(f"{needed}{reason}\n→ {advice}")
 
 
 def _print_outcome(outcome: Outcome) -> None:

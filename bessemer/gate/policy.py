@@ -291,13 +291,14 @@ def judge(
         unjudged = tuple(f"{option} cannot be judged: {reason}" for option in bounds.of_figures)
         return Outcome(model, document, report, (), (*notes, reason), unjudged)
     difference = None if previous is None else _difference(report, previous)
+    other = () if previous is None else _other_model(document.name, report, previous)
     pairs, unpaired = _pairs(report, None if difference else previous)
     figures = tuple(measure for pair in pairs for measure in _measures(pair, bounds))
     changes = tuple(_output_measure(pair.label, outputs.get(pair.name), bounds) for pair in pairs)
     gaps = (difference,) if difference else (*unpaired, *(gap for pair in pairs for gap in _gaps(pair)))
     measures, found = (*figures, *changes), (*notes, *gaps)
     error = _error(pair.report for pair in pairs)
-    return Outcome(model, document, report, (*measures, error), (*found, *_unjudged(measures, found)))
+    return Outcome(model, document, report, (*measures, error), (*other, *found, *_unjudged(measures, found)))
 
 
 def _not_measured(report: Report) -> str:
@@ -411,6 +412,26 @@ def _pairs(report: Report, previous: Report | None) -> tuple[tuple[EntryPair, ..
 def shown_percent(value: float) -> str:
     """Format a change."""
     return f"{value:.1f} %" if abs(value) >= 1 or not value else f"{value:.2g} %"
+
+
+def _other_model(name: str | None, report: Report, previous: Report) -> tuple[str, ...]:
+    """A note that the base is of another model, by its name or by its signature.
+
+    Digests don't tell: new weights change them.
+    """
+    named = previous.request.name
+    if name and named and name != named:
+        return (f"the base is of the model '{named}', not of '{name}'",)
+    if report.entries or previous.entries or _kinds(report) == _kinds(previous):
+        return ()
+    of = f"the model '{named}'" if named else "a model"
+    return (f"the base is of {of} with other inputs or outputs: they differ in number, rank or dtype",)
+
+
+def _kinds(report: Report) -> tuple[object, ...]:
+    """The ranks and dtypes of the inputs and outputs."""
+    sides = (report.inputs, report.outputs)
+    return tuple(tuple((len(spec.shape), spec.dtype) for spec in side) for side in sides)
 
 
 def _difference(report: Report, previous: Report) -> str | None:

@@ -234,6 +234,36 @@ def test_incomparable_figures_give_a_warning_and_the_rest_is_compared(
     assert f"- ⚠️ {note}" in markdown(found)
 
 
+def named(name: str | None, report: Report) -> Report:
+    return report.model_copy(update={"request": report.request.model_copy(update={"name": name})})
+
+
+@pytest.mark.parametrize(
+    ("previous", "notes"),
+    [
+        (named("cnn", taking(8, a_report())), ("the base is of the model 'cnn', not of 'mlp'",)),
+        (named("mlp", taking(8, a_report())), ()),
+        (named(None, taking(8, a_report())), ()),
+        (
+            named("mlp", a_report()),
+            (
+                "the base is of the model 'mlp' with other inputs or outputs: they differ in number, rank or "
+                "dtype",
+            ),
+        ),
+        (
+            a_report(),
+            ("the base is of a model with other inputs or outputs: they differ in number, rank or dtype",),
+        ),
+    ],
+)
+def test_a_base_of_another_model_is_the_first_warning(previous: Report, notes: tuple[str, ...]) -> None:
+    job = a_job().model_copy(update={"name": "mlp"})
+    found = judge("mlp.pt2", job, taking(1, a_report()), previous, Bounds())
+    assert found.warnings[: len(found.warnings) - 1] == notes
+    assert "inputs of" in found.warnings[-1]
+
+
 @pytest.mark.parametrize("option", ["regress_percent", "output_percent"])
 def test_a_bound_on_changes_without_a_base_gives_a_warning(option: str) -> None:
     found = outcome(a_report(), **{option: 10})

@@ -344,6 +344,13 @@ def test_the_default_branch_in_gitlab_never_unpacks_a_merge_requests_files() -> 
             "net.pt2: refused",
             "needs a base, but net.pt2 is not a report of this release",
         ),
+        ("net.pt2 --compare none.json", 2, "net.pt2: refused", "error: base none.json not found"),
+        (
+            "net.pt2 --compare net.pt2 --allow-missing-base",
+            2,
+            "net.pt2: refused",
+            "error: net.pt2 is not a report of this release",
+        ),
         (
             "net.pt2 --max-regress-percent 9 --compare none.json --allow-missing-base",
             3,
@@ -365,6 +372,8 @@ def test_the_default_branch_in_gitlab_never_unpacks_a_merge_requests_files() -> 
         "base-not-given",
         "base-missing",
         "base-damaged",
+        "base-missing-without-bound",
+        "base-damaged-without-bound",
         "base-allowed",
         "golden",
         "golden-damaged",
