@@ -330,6 +330,9 @@ def _grounds(verdict: TuneVerdict) -> str:
         return f": with the {crashed}, it crashed"
     if verdict.kept is Schedules.SEARCH or verdict.trials == 0:
         return ""
+    if verdict.seemed_faster:
+        functions = f"{verdict.seemed_faster} of {verdict.workloads} functions"
+        return f": others looked faster for {functions}, but not clearly when measured again"
     return ": no other schedule was clearly faster"
 
 

@@ -514,6 +514,11 @@ class TuneTask(Document):
         "one, which keeps its default schedule. `refusal` or `failure` says why.",
     )
 
+    @property
+    def looked_faster(self) -> bool:
+        """Whether the search found a faster schedule, by its first measurements."""
+        return self.found_ms is not None and (self.default_ms is None or self.found_ms < self.default_ms)
+
 
 class LayoutTrial(Document):
     """A choice of the layout phase that the search measured beside the expected one, in alternation."""
@@ -718,6 +723,11 @@ class TuneVerdict(Document):
     )
     workloads: int = Field(
         default=0, description="Number of functions that the search had; 0 without a search."
+    )
+    seemed_faster: int = Field(
+        default=0,
+        description="Number of functions for which a candidate looked faster in the search, but not clearly "
+        "when measured again beside the default schedule.",
     )
     enough_seconds: float | None = Field(
         default=None,

@@ -217,7 +217,7 @@ def task_outcome(task: TuneTask, result: TuneResult) -> str:
         return f"no: the space does not fit: {reason}" if reason else "no: the space does not fit"
     if task.found_ms is None:
         return "no: none tried" if task.trials == 0 else "no: none ran"
-    return "no: not when measured again" if _looked_faster(task) else "no: not faster"
+    return "no: not when measured again" if task.looked_faster else "no: not faster"
 
 
 def schedule_outcome(schedule: GivenSchedule) -> str:
@@ -253,7 +253,7 @@ def decision(result: TuneResult) -> str:
     if result.ended_by in (SearchEnd.NO_GPU, SearchEnd.NO_DEVICE):
         measurer = "GPU" if result.ended_by is SearchEnd.NO_GPU else "processor of the target"
         return f"The schedules are ranked by the cost model: no {measurer} measured them."
-    again = sum(map(_looked_faster, result.tasks))
+    again = sum(task.looked_faster for task in result.tasks)
     if not again:
         return "The library uses the default schedules: the search found nothing faster for any workload."
     return (
@@ -316,10 +316,6 @@ def measured_where(result: TuneResult) -> str:
 
 def _described(device: SearchDevice) -> str:
     return f"{device.platform}, emulated" if device.emulated else device.processor or device.platform
-
-
-def _looked_faster(task: TuneTask) -> bool:
-    return task.found_ms is not None and (task.default_ms is None or task.found_ms < task.default_ms)
 
 
 def verified_how(report: Report) -> str:

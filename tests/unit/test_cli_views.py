@@ -80,6 +80,13 @@ def test_a_compilation_that_never_ran_names_no_stage(state: JobState) -> None:
             ["8 of 32 trials; the library has the default schedules: no other schedule was clearly faster"],
         ),
         (
+            TuneVerdict(trials=32, kept=Schedules.DEFAULT, workloads=2, seemed_faster=1),
+            [
+                "32 trials; the library has the default schedules: others looked faster for 1 of 2 "
+                "functions, but not clearly when measured again"
+            ],
+        ),
+        (
             TuneVerdict(trials=0, kept=Schedules.DEFAULT, unsearched=2),
             [
                 "0 of 32 trials; the library has the default schedules",

@@ -324,6 +324,7 @@ def _search_and_apply(
         "curve": shown_curve(course.points),
         "shares": shares_of(course.rounds),
         "workloads": len(tasks),
+        "seemed_faster": sum(task.looked_faster and not task.won for task in result.tasks),
         "enough_seconds": enough_seconds(course.rounds, course.costs, len(tasks), result.seconds, ended_by),
         "rankers": dict(Counter(task.ranked_by for task in result.tasks if task.ranked_by is not None)),
     }
