@@ -331,8 +331,10 @@ def preflight_lines(found: Preflight) -> Iterator[str]:
     """The lines of a preflight, without its problems."""
     yield f"translates  {'yes' if found.compiles else 'no'}"
     yield f"parameters  {found.parameters:,} ({shown_bytes(found.parameter_bytes)})"
-    yield f"work        {found.flops:,} floating-point operations in products and convolutions"
-    yield f"activations {shown_bytes(found.peak_activation_bytes)} at most, before fusion"
+    if found.flops is not None:
+        yield f"work        {found.flops:,} floating-point operations in products and convolutions"
+    if found.peak_activation_bytes is not None:
+        yield f"activations {shown_bytes(found.peak_activation_bytes)} at most, before fusion"
     shown = sorted(found.operators, key=lambda use: use.supported)[:SHOWN_OPERATORS]
     yield from aligned([("operator", "calls", "flops", ""), *map(_operator_row, shown)])
     if len(found.operators) > SHOWN_OPERATORS:

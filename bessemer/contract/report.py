@@ -817,15 +817,15 @@ class Preflight(Document):
         "would help.",
     )
     operators: tuple[OperatorUse, ...] = Field(description="The operators, most frequent first.")
-    flops: int = Field(
+    flops: int | None = Field(
         description="Floating-point operations of one run: two for each term of a matrix product or "
-        "convolution; other operators do not count."
+        "convolution; other operators do not count. Null for an IRModule."
     )
     parameters: int = Field(description="Number of elements in all parameters and buffers.")
     parameter_bytes: int = Field(description="Their size; shared memory counts once.")
-    peak_activation_bytes: int = Field(
+    peak_activation_bytes: int | None = Field(
         description="Peak memory of inputs and intermediate results without fusion, each kept until its last "
-        "use. The library needs less."
+        "use. The library needs less. Null for an IRModule."
     )
 
 

@@ -551,3 +551,4 @@ def test_a_preflight_lists_the_operators_of_a_module(context: StageContext, stag
     found = make_preflight(made_from(reached.value, Captured), None)
     assert found.compiles
     assert [(use.name, use.calls) for use in found.operators] == [("relax.call_tir", 2)]
+    assert (found.flops, found.peak_activation_bytes) == (None, None)

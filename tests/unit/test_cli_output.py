@@ -402,6 +402,20 @@ def test_a_preflight_lists_unsupported_operators_first() -> None:
     ]
 
 
+def test_a_preflight_of_an_irmodule_has_no_figures_that_were_not_counted() -> None:
+    found = Preflight(
+        compiles=True,
+        problems=(),
+        operators=(OperatorUse(name="relax.matmul", calls=1, flops=0, supported=True),),
+        flops=None,
+        parameters=0,
+        parameter_bytes=0,
+        peak_activation_bytes=None,
+    )
+    labels = [line.split()[0] for line in preflight_lines(found)]
+    assert labels == ["translates", "parameters", "operator", "relax.matmul"]
+
+
 def test_methods_that_are_not_compiled_are_noted() -> None:
     (line,) = other_method_lines(("decode", "encode"))
     assert line.startswith("methods     decode, encode are not compiled")

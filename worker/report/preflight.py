@@ -49,7 +49,7 @@ def make_preflight(captured: Captured, finding: JobError | None) -> Preflight:
 
 
 def _of_module(captured: Captured, program: RelaxProgram, finding: JobError | None) -> Preflight:
-    """An IRModule's operators are Relax operators, which all have a lowering; work is not counted."""
+    """An IRModule's operators are Relax operators, which all have a lowering. Work is not counted."""
     calls = count_operators(program.module)
     return Preflight(
         compiles=finding is None,
@@ -58,10 +58,10 @@ def _of_module(captured: Captured, program: RelaxProgram, finding: JobError | No
             OperatorUse(name=f"relax.{name}", calls=count, flops=0, supported=True)
             for name, count in calls.items()
         ),
-        flops=0,
+        flops=None,
         parameters=captured.parameters,
         parameter_bytes=sum(array.nbytes for array in program.weights.values()),
-        peak_activation_bytes=0,
+        peak_activation_bytes=None,
     )
 
 
