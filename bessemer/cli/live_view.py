@@ -32,7 +32,7 @@ from bessemer.contract.report import (
 from bessemer.contract.request import Entry
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
-from bessemer.figures.words import short_search
+from bessemer.figures.words import counted, short_search
 
 BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
@@ -293,15 +293,19 @@ def _stored_lines(use: StoredRecordsUse | None) -> Iterator[str]:
     """How the compilation used the service's tuning records; nothing if it found none."""
     if use is None or use == StoredRecordsUse(hits=0, misses=use.misses):
         return
-    yield f"records     of earlier searches for {use.hits} of {use.hits + use.misses} functions"
+    yield f"records     of earlier searches for {use.hits} of {counted(use.hits + use.misses, 'function')}"
     if use.near:
-        yield f"            of similar functions for {use.near} others: {use.near_trials} trials"
+        others = counted(use.near, "other")
+        yield f"            of similar functions for {others}: {counted(use.near_trials, 'trial')}"
     if use.misfits:
-        yield f"            {use.misfits} records no longer apply and were skipped"
+        verbs = "applies and was" if use.misfits == 1 else "apply and were"
+        yield f"            {counted(use.misfits, 'record')} no longer {verbs} skipped"
     if use.passed_over:
-        yield f"            {use.passed_over} candidates that did not compile before were passed over"
+        verb = "was" if use.passed_over == 1 else "were"
+        candidates = counted(use.passed_over, "candidate")
+        yield f"            {candidates} that did not compile before {verb} passed over"
     if use.restored_trials:
-        yield f"            {use.restored_trials} trials were measured by an earlier attempt"
+        yield f"            an earlier attempt measured {counted(use.restored_trials, 'trial')}"
     if use.dropped is not None:
         yield f"            not used after all, because compiling with them failed: {use.dropped}"
 

@@ -90,6 +90,11 @@ def count(value: int) -> str:
     return f"{three_digits(value / factor)} {unit}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: ``1 trial``, ``2 trials``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def percent(share: float) -> str:
     """A share between 0 and 1 in percent."""
     if not math.isfinite(share):
@@ -270,21 +275,23 @@ def records_used(use: StoredRecordsUse) -> str:
             f"{use.dropped}"
         )
     total = use.hits + use.misses
-    served = f"The service's tuning records had schedules for {use.hits} of {total} functions."
-    misfits = f"{use.misfits} records do not apply and were skipped." if use.misfits else ""
+    served = f"The service's tuning records had schedules for {use.hits} of {counted(total, 'function')}."
+    verbs = "does not apply and was" if use.misfits == 1 else "do not apply and were"
+    misfits = f"{counted(use.misfits, 'record')} {verbs} skipped." if use.misfits else ""
     near = (
         f"For {use.near} of the others, the search began with schedules of similar functions: "
-        f"{use.near_trials} trials."
+        f"{counted(use.near_trials, 'trial')}."
         if use.near
         else ""
     )
     restored = (
-        f"{use.restored_trials} trials had been measured by an earlier attempt."
+        f"An earlier attempt had measured {counted(use.restored_trials, 'trial')}."
         if use.restored_trials
         else ""
     )
     failed = (
-        f"The search passed over {use.passed_over} candidates that did not compile in an earlier search."
+        f"The search passed over {counted(use.passed_over, 'candidate')} that did not compile in an earlier "
+        "search."
         if use.passed_over
         else ""
     )
@@ -294,14 +301,14 @@ def records_used(use: StoredRecordsUse) -> str:
 def rankers_used(result: TuneResult) -> str:
     """What ordered the families' plans before any was measured, in a sentence; empty if nothing did."""
     parts = [
-        f"those of {count} {'function' if count == 1 else 'functions'} by {_ranker(name)}"
+        f"{_ranker(name)} ranked the plans of {counted(count, 'function')}"
         for name, count in sorted(result.rankers.items())
     ]
-    return f"Before plans were measured, they were ranked: {', '.join(parts)}." if parts else ""
+    return f"Before measuring, {listed(parts)}." if parts else ""
 
 
 def _ranker(name: str) -> str:
-    return "the analytic models of their families" if name == ANALYTIC else f"the cost model “{name}”"
+    return "the analytic model of each family" if name == ANALYTIC else f"the cost model “{name}”"
 
 
 def measured_where(result: TuneResult) -> str:

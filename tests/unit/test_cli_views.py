@@ -159,16 +159,23 @@ def test_a_compilation_says_how_its_search_ended(verdict: TuneVerdict | None, li
                 "            of similar functions for 2 others: 3 trials",
             ],
         ),
+        (
+            StoredRecordsUse(hits=0, misses=1, near=1, near_trials=1),
+            [
+                "records     of earlier searches for 0 of 1 function",
+                "            of similar functions for 1 other: 1 trial",
+            ],
+        ),
         (StoredRecordsUse(hits=2, misses=1), ["records     of earlier searches for 2 of 3 functions"]),
         (
             StoredRecordsUse(
                 hits=1, misses=0, misfits=2, passed_over=3, restored_trials=4, dropped="it was wrong"
             ),
             [
-                "records     of earlier searches for 1 of 1 functions",
+                "records     of earlier searches for 1 of 1 function",
                 "            2 records no longer apply and were skipped",
                 "            3 candidates that did not compile before were passed over",
-                "            4 trials were measured by an earlier attempt",
+                "            an earlier attempt measured 4 trials",
                 "            not used after all, because compiling with them failed: it was wrong",
             ],
         ),

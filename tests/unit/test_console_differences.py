@@ -129,7 +129,7 @@ def test_each_figure_is_beside_the_first_compilations() -> None:
 def test_the_time_of_a_compilation_from_the_cache_is_said_in_words() -> None:
     cached = Compared(compared(2).job.model_copy(update={"cached": True, "started_at": None}), None)
     rows = {row.name: row for row in figure_rows((compared(1), cached))}
-    assert rows["Time of the compilation"].cells[1].text == "from the cache"
+    assert rows["Compile time"].cells[1].text == "from the cache"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from report_samples import baseline
 
 from bessemer.contract.options import SearchEnd
-from bessemer.contract.report import StoredRecordsUse, TuneVerdict
+from bessemer.contract.report import StoredRecordsUse, TuneResult, TuneVerdict
 from bessemer.figures import words
 
 
@@ -97,14 +97,37 @@ def test_neighboring_float32_values_are_printed_differently() -> None:
             StoredRecordsUse(hits=0, misses=2, near=1, near_trials=2),
             "For 1 of the others, the search began with schedules of similar functions: 2 trials.",
         ),
-        (StoredRecordsUse(hits=0, misses=1, misfits=4), "0 of 1 functions. 4 records do not apply"),
+        (
+            StoredRecordsUse(hits=0, misses=2, near=1, near_trials=1, misfits=1),
+            "similar functions: 1 trial. 1 record does not apply and was skipped.",
+        ),
+        (StoredRecordsUse(hits=0, misses=1, misfits=4), "0 of 1 function. 4 records do not apply"),
         (StoredRecordsUse(hits=0, misses=1, passed_over=3), "passed over 3 candidates that did not compile"),
-        (StoredRecordsUse(hits=1, misses=0, restored_trials=8), "8 trials had been measured by an earlier"),
+        (StoredRecordsUse(hits=1, misses=0, restored_trials=8), "An earlier attempt had measured 8 trials."),
         (StoredRecordsUse(hits=1, misses=0, dropped="it crashed"), "uses the default schedules: with"),
     ],
 )
 def test_the_use_of_tuning_records_is_told_in_words(use: StoredRecordsUse, text: str) -> None:
     assert text in words.records_used(use)
+
+
+@pytest.mark.parametrize(
+    ("rankers", "text"),
+    [
+        ({}, ""),
+        (
+            {"analytic": 3},
+            "Before measuring, the analytic model of each family ranked the plans of 3 functions.",
+        ),
+        (
+            {"analytic": 2, "mine": 1},
+            "Before measuring, the analytic model of each family ranked the plans of 2 functions and the "
+            "cost model “mine” ranked the plans of 1 function.",
+        ),
+    ],
+)
+def test_the_rankers_of_plans_are_told_in_words(rankers: dict[str, int], text: str) -> None:
+    assert words.rankers_used(TuneResult(trials=0, seconds=0, tasks=(), rankers=rankers)) == text
 
 
 @pytest.mark.parametrize(
