@@ -449,7 +449,7 @@ class TestPage:
 
         for expected in (
             problem.title,
-            "add a translation rule: <code>bessemer check",
+            "add a translation rule where one can help",
             "operator-unsupported",
             "aten.sort.default",
             "Retry",
