@@ -1816,10 +1816,11 @@ def _errors(actual: Any, expected: Any, relative: float, absolute: float) -> tup
 
 
 def _distances(actual: Any, expected: Any) -> Any:
-    """The absolute differences. Those of 64-bit integers are unsigned, as they may exceed the signed type."""
+    """The absolute differences. Those of integers are unsigned, as they may exceed the signed type."""
     if actual.dtype.kind != "i":
         return np.abs(actual - expected)
-    return np.where(actual > expected, actual - expected, expected - actual).view(np.uint64)
+    distances = np.where(actual > expected, actual - expected, expected - actual)
+    return distances.view(f"u{distances.dtype.itemsize}")
 
 
 @dataclass(frozen=True)

@@ -1,2 +1,2 @@
-// Makes a reload show the list of keys rather than create another key.
-history.replaceState(null, "", document.querySelector("main a[href]").href);
+// Makes a reload show the list of keys rather than create another key, from before the page is shown.
+history.replaceState(null, "", document.currentScript.dataset.keys);

@@ -13,7 +13,7 @@ import torch
 from tvm import relax, tirx
 
 from worker.compiler.translation.dtypes import is_floating, wide
-from worker.compiler.translation.element_functions import each, elementwise, let, library_function, pairwise
+from worker.compiler.translation.element_functions import each, elementwise, let, pairwise
 from worker.compiler.translation.emitter import Emitter, dtype_of
 from worker.compiler.translation.rule import Decomposition, Rules, Translate, rules_of
 from worker.compiler.translation.rules.comparisons import truth
@@ -56,6 +56,15 @@ def _logarithm(base: float) -> Translate:
         return relax.op.multiply(natural, relax.const(base, emit.dtype))
 
     return translate
+
+
+def _log2(x: torch.Tensor) -> torch.Tensor:
+    """The exponent, and the logarithm of a fraction around 1: powers of two are exact."""
+    dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
+    fraction, exponent = torch.frexp(x if dtype == torch.float64 else x.float())
+    is_small = fraction < math.sqrt(0.5)
+    near = torch.where(is_small, 2 * fraction, fraction)
+    return (torch.where(is_small, exponent - 1, exponent) + torch.log(near) * math.log2(math.e)).to(dtype)
 
 
 def _log1p(emit: Emitter, data: relax.Expr) -> relax.Expr:
@@ -173,7 +182,6 @@ RULES: Rules = (
             "aten.isinf.default": _classified(relax.op.isinf, of_integers=False),
             "aten.isfinite.default": _classified(relax.op.isfinite, of_integers=True),
             "aten.reciprocal.default": _reciprocal,
-            "aten.log2.default": elementwise(library_function("log2")),
             "aten.log10.default": _logarithm(0.4342944819032518),
             "aten.log1p.default": _log1p,
             "aten.expm1.default": elementwise(_expm1),
@@ -186,6 +194,7 @@ RULES: Rules = (
     ),
     Decomposition("aten.angle.default", _angle),
     Decomposition("aten.hypot.default", _hypot),
+    Decomposition("aten.log2.default", _log2),
     Decomposition("aten.logaddexp.default", _logaddexp),
     Decomposition("aten.logaddexp2.default", _logaddexp2),
     Decomposition("aten.rrelu_with_noise_functional.default", _randomized_relu),
