@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, nan
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-import tvm
-from family_samples import target_of
-from stage_samples import Function, capture_module, make_context, optimized
-from tvm import relax
+from stage_samples import Function, capture_module, optimized
 
-from worker.compiler.schedules.default import schedule_rest
-
-TARGET = target_of("x86-64-v3", 1)
+from worker.compiler.pipeline.build import build
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.values import StageContext
+from worker.tensors import as_array
 
 
 class Edge(NamedTuple):
@@ -99,23 +96,13 @@ EDGES = (
 
 
 @pytest.mark.parametrize("edge", EDGES, ids=[edge.name for edge in EDGES])
-def test_an_operator_agrees_with_torch_at_the_edges(edge: Edge, tmp_path: Path) -> None:
+def test_an_operator_agrees_with_torch_at_the_edges(edge: Edge, context: StageContext) -> None:
     model = Function(lambda _, *inputs: edge.operator(*inputs))
     captured = capture_module(model, *(torch.ones_like(each) for each in edge.inputs))
-    module = schedule_rest(optimized(captured, make_context(tmp_path)).module, TARGET)
-    machine = relax.VirtualMachine(tvm.compile(module, TARGET), tvm.cpu())
-
-    found: Any = machine["main"](*map(as_argument, edge.inputs))
+    built = build(tune(optimized(captured, context), context), context)
+    with context.candidates.open_library(built.library, 1) as library:
+        (found,) = library.run(tuple(map(as_array, edge.inputs)))
 
     expected = edge.operator(*edge.inputs)
-    array = (found[0] if isinstance(found, tvm.ir.Array) else found).numpy()
-    assert array.shape == tuple(expected.shape)
-    np.testing.assert_allclose(array.astype(np.float64), expected.double().numpy(), rtol=2e-3, atol=1e-9)
-
-
-def as_argument(tensor: torch.Tensor) -> tvm.runtime.Tensor:
-    if tensor.dtype != torch.bfloat16:
-        return tvm.runtime.tensor(tensor.numpy())
-    import ml_dtypes
-
-    return tvm.runtime.tensor(tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16))
+    assert found.shape == tuple(expected.shape)
+    np.testing.assert_allclose(found.astype(np.float64), expected.double().numpy(), rtol=2e-3, atol=1e-9)
