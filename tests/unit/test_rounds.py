@@ -35,7 +35,7 @@ class Recorder:
     rest_seconds: float = 0.0
 
     def time(self, runs: int, warm_up: bool = True) -> tuple[float, ...]:
-        self.turns.append(self.name if warm_up else f"{self.name} at once")
+        self.turns.append(self.name)
         return (self.seconds,) * runs
 
     def rest(self) -> None:
@@ -50,7 +50,7 @@ class Recorder:
         ((0.025, 0.06), Plan(5, (4, 1))),
         ((0.06, 0.025), Plan(5, (4, 4))),
         ((0.03, 0.14), Plan(5, (4, 1))),
-        ((0.15, 0.25), Plan(5, (1, 1))),
+        ((0.15, 0.25), Plan(MIN_ROUNDS, (1, 1))),
         ((0.5, 0.5), Plan(MIN_ROUNDS, (1, 1))),
     ],
 )
@@ -75,7 +75,7 @@ def test_sides_take_turns_and_rest_in_between() -> None:
 def test_known_times_are_not_estimated_again() -> None:
     side = Recorder("a", 1.0)
     alternate((side,), 1e-9, lambda done, of: None, run_seconds=(1.0,))
-    assert side.turns == ["a at once", "a rests"] * MIN_ROUNDS
+    assert side.turns == ["a", "a rests"] * MIN_ROUNDS
 
 
 def test_finished_rounds_are_reported() -> None:

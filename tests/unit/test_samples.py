@@ -61,7 +61,7 @@ def test_a_look_at_long_runs_has_a_few_without_warm_ups_between() -> None:
     [
         (0.08, (), FEW_RUNS),
         (0.08, (0.04,) * 3, 1),
-        (0.08, (0.07,) * 3, FEW_RUNS),
+        (0.08, (0.06,) * 3, FEW_RUNS),
         (0.004, (0.001,) * 20, LEAST_RUNS),
     ],
     ids=["no-rival", "clearly-slower", "close", "short"],

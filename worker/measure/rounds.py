@@ -5,7 +5,7 @@ machine without spare cores they would take a core from the other side. So each 
 the candidate server stops that process between two commands.
 
 Each turn begins with a warm-up, as the other side has used the caches since. For long runs that is a run or
-two, so they have fewer rounds, with several runs in each. Very long runs have none.
+two, so they have fewer rounds, with several runs in each.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ MAX_RUNS = 100
 LONG_TURN_RUNS = 4
 """The most runs of a turn where a warm-up takes as long as a run or two."""
 LONG_ROUNDS = ROUNDS // LONG_TURN_RUNS
-LONG_SECONDS = 0.1
-"""A run that takes longer needs no warm-up: waking threads and filling caches takes a millisecond of it."""
 
 _SHORT_SECONDS = 0.002
 _SHORT_RUNS = 5
@@ -111,8 +109,7 @@ def _long_turns(run_seconds: tuple[float, ...], runs: tuple[int, ...]) -> tuple[
 def _round_seconds(run_seconds: tuple[float, ...], runs: tuple[int, ...], rest_seconds: float) -> float:
     """How long a round takes, with the warm-ups of long runs."""
     turns = (
-        (n + (WARM_UP_SECONDS < seconds < LONG_SECONDS)) * seconds
-        for n, seconds in zip(runs, run_seconds, strict=True)
+        (n + (seconds > WARM_UP_SECONDS)) * seconds for n, seconds in zip(runs, run_seconds, strict=True)
     )
     return rest_seconds + sum(turns)
 
@@ -144,8 +141,8 @@ def alternate(
         if done >= MIN_ROUNDS and time.perf_counter() > deadline:
             break
         advance(done, plan.rounds)
-        for side, runs, seconds, turns in zip(sides, plan.runs, run_seconds, timed, strict=True):
-            turns.append(side.time(runs, warm_up=seconds < LONG_SECONDS))
+        for side, runs, turns in zip(sides, plan.runs, timed, strict=True):
+            turns.append(side.time(runs))
             side.rest()
     return Rounds(tuple(tuple(turns) for turns in timed))
 

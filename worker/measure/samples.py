@@ -22,8 +22,6 @@ FEW_RUNS = 3
 """Enough to compare medians within ``AGREE_WITHIN``, where runs are long."""
 AGREE_WITHIN = 1.5
 """The medians of two samples agree within this factor."""
-SLOWER_BEYOND = 1.25
-"""A long run that takes this many times as long as a rival's is slower: the machine varies less."""
 STALLS_BEYOND = 2.0
 """If the median run takes this many times as long as the fastest, the runs waited for something."""
 
@@ -45,7 +43,7 @@ def take_sample(side: Side, rival: Sample = ()) -> Sample:
         rival: a sample that this one must beat; a long run that is clearly slower is not repeated.
     """
     run_seconds, seconds = _warm(side)
-    if not rival or not seconds or run_seconds <= SLOWER_BEYOND * median(rival):
+    if not rival or not seconds or run_seconds <= AGREE_WITHIN * median(rival):
         seconds += _timed(side, run_seconds, len(seconds))
     side.rest()
     return tuple(seconds)
