@@ -109,11 +109,25 @@ def test_untranslatable_operators_come_with_advice_instead_of_a_rule_template(
     assert "--explain" not in str(raised.value.problem("translate"))
 
 
-def test_a_decomposition_with_unknown_arguments_names_the_place(context: StageContext) -> None:
-    def body(_: nn.Module, x: torch.Tensor) -> torch.Tensor:
-        return torch.as_strided_scatter(x.mT, x[0, :2], (2,), (1,))
-
-    with pytest.raises(JobError, match=r"scatter\.default \(.*\.py:\d+\) cannot be translated: ") as raised:
+@pytest.mark.parametrize(
+    ("body", "operator"),
+    [
+        (lambda _, x: torch.as_strided_scatter(x.mT, x[0, :2], (2,), (1,)), "as_strided_scatter"),
+        (
+            lambda _, x: x.index_put(
+                (torch.tensor([1]), torch.tensor([False, True, True, False])), torch.tensor(0.0)
+            ),
+            "index_put",
+        ),
+    ],
+    ids=["strides of a view", "a mask after an index"],
+)
+def test_a_decomposition_with_unknown_arguments_names_the_place(
+    context: StageContext, body: Callable[..., torch.Tensor], operator: str
+) -> None:
+    with pytest.raises(
+        JobError, match=rf"{operator}\.default \(.*\.py:\d+\) cannot be translated: "
+    ) as raised:
         translate(capture_module(Function(body), torch.randn(3, 4)), context)
 
     assert raised.value.code is ErrorCode.TRANSLATE_FAILED

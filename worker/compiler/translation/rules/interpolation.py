@@ -29,22 +29,10 @@ Factors = list[float] | None
 
 
 def _nearest(emit: Emitter, data: relax.Expr, sizes: Sizes, factors: Factors) -> Any:
-    """Reads position ``floor(i / factor)``. TVM handles integer factors correctly itself.
-
-    Torch ignores the factors where the sizes are equal or the result's is twice the data's.
-    """
+    """Reads position ``floor(i / factor)``. TVM handles integer factors correctly itself."""
     given, wanted = _spatial_sizes(emit, data)
-    ratios, scales = _scales(given, wanted, None), _scales(given, wanted, factors)
-    scales = [
-        ratio if new in (old, 2 * old) else scale
-        for old, new, ratio, scale in zip(given, wanted, ratios, scales, strict=True)
-    ]
-    if scales == ratios and all(new % old == 0 for old, new in zip(given, wanted, strict=True)):
-        return emit.stock()
-    for axis, scale in enumerate(scales):
-        places = np.floor(np.arange(wanted[axis], dtype="float32") * scale).astype("int64")
-        data = _read(emit, data, 2 + axis, places)
-    return data
+    scales = _nearest_scales(given, wanted, factors)
+    return _read_nearest(emit, data, wanted, scales) if scales else emit.stock()
 
 
 def _nearest_by_pixels(
@@ -52,11 +40,35 @@ def _nearest_by_pixels(
 ) -> Any:
     """``_nearest`` as a trace writes it: the size is given, and the factors as well or not at all."""
     given, wanted = _spatial_sizes(emit, data)
-    factors = None if rows is None or columns is None else [rows, columns]
-    ratios = [new / old for old, new in zip(given, wanted, strict=True)]
-    if all(new % old == 0 for old, new in zip(given, wanted, strict=True)) and factors in (None, ratios):
-        return emit(relax.op.image.resize2d(data, wanted, layout="NCHW", method="nearest_neighbor"))
-    return _nearest(emit, data, sizes, factors)
+    scales = _nearest_scales(given, wanted, None if rows is None or columns is None else [rows, columns])
+    if scales:
+        return _read_nearest(emit, data, wanted, scales)
+    return emit(relax.op.image.resize2d(data, wanted, layout="NCHW", method="nearest_neighbor"))
+
+
+def _nearest_scales(
+    given: tuple[int, ...], wanted: tuple[int, ...], factors: Factors
+) -> list[np.float32] | None:
+    """How far apart the read pixels are; None if the sizes alone say so, and their ratios are whole.
+
+    Torch ignores the factors where the sizes are equal or the result's is twice the data's.
+    """
+    ratios, scales = _scales(given, wanted, None), _scales(given, wanted, factors)
+    scales = [
+        ratio if new in (old, 2 * old) else scale
+        for old, new, ratio, scale in zip(given, wanted, ratios, scales, strict=True)
+    ]
+    is_whole = all(new % old == 0 for old, new in zip(given, wanted, strict=True))
+    return None if is_whole and scales == ratios else scales
+
+
+def _read_nearest(
+    emit: Emitter, data: relax.Expr, wanted: tuple[int, ...], scales: list[np.float32]
+) -> relax.Expr:
+    for axis, scale in enumerate(scales):
+        places = np.floor(np.arange(wanted[axis], dtype="float32") * scale).astype("int64")
+        data = _read(emit, data, 2 + axis, places)
+    return data
 
 
 def _nearest_of(offset: float) -> Translate:
@@ -84,12 +96,12 @@ def _linear(emit: Emitter, data: relax.Expr, sizes: Sizes, align_corners: bool, 
     rounds = not is_floating(dtype)
     if rounds:
         data = emit.cast(data, "float32")
-    ratios = _scales(given, wanted, None)
-    has_factors = not np.allclose(_scales(given, wanted, factors), ratios, rtol=1e-6)
+    scales = _scales(given, wanted, factors)
+    has_factors = not np.allclose(scales, _scales(given, wanted, None), rtol=1e-6)
     if not rounds and (1 not in wanted if align_corners else not has_factors):
         return emit.stock()
-    scales = list(enumerate(_scales(given, wanted, factors)))
-    for axis, scale in reversed(scales) if rounds else scales:
+    axes = list(enumerate(scales))
+    for axis, scale in reversed(axes) if rounds else axes:
         at = np.maximum((np.arange(wanted[axis], dtype="float32") + 0.5) * scale - 0.5, 0)
         if align_corners:
             at = np.linspace(0, given[axis] - 1, wanted[axis], dtype="float32")

@@ -95,38 +95,26 @@ def _scattered(
     if not shape:
         data, index, source = (emit(relax.op.reshape(one, (1,))) for one in (data, index, source))
         return emit(relax.op.reshape(_scattered(emit, data, 0, index, source, reduction), ()))
-    wide_axes = _wider_than(shape, shape_of(index), axis)
-    if wide_axes:
-        return _scattered_into_part(emit, data, axis, index, source, reduction, wide_axes[0])
+    beside = _shorter_axis(shape_of(index), shape, axis)
+    if beside is not None:
+        count = shape_of(index)[beside]
+        part, rest = (
+            emit(relax.op.strided_slice(data, [beside], [start], [end]))
+            for start, end in ((0, count), (count, shape[beside]))
+        )
+        written = _scattered(emit, part, axis, index, source, reduction)
+        return emit(relax.op.concat([written, rest], beside))
     joined = "int8" if dtype == "bool" else wide(dtype) if reduction in _SUMS else dtype
     data, source = emit.cast(data, joined), emit.cast(source, joined)
     return emit.cast(emit(relax.op.scatter_elements(data, index, source, axis, reduction)), dtype)
 
 
-def _wider_than(data: Sequence[Any], index: Sequence[Any], axis: int) -> list[int]:
-    """The axes beside ``axis`` along which the index is known to be shorter than the data."""
-    sizes = list(enumerate(zip(data, index, strict=True)))
-    known = [(at, old, new) for at, (old, new) in sizes if isinstance(old, int) and isinstance(new, int)]
-    return [at for at, old, new in known if at != axis and new < old]
-
-
-def _scattered_into_part(
-    emit: Emitter,
-    data: relax.Expr,
-    axis: int,
-    index: relax.Expr,
-    source: relax.Expr,
-    reduction: str,
-    beside: int,
-) -> relax.Expr:
-    """Scatter into the leading part of the data that the index covers along another axis."""
-    count, size = shape_of(index)[beside], shape_of(data)[beside]
-    part, rest = (
-        emit(relax.op.strided_slice(data, [beside], [start], [end]))
-        for start, end in ((0, count), (count, size))
-    )
-    written = _scattered(emit, part, axis, index, source, reduction)
-    return emit(relax.op.concat([written, rest], beside))
+def _shorter_axis(index: Sequence[Any], data: Sequence[Any], axis: int) -> int | None:
+    """The first axis beside ``axis`` along which the index is known to cover only a part of the data."""
+    for at, (count, size) in enumerate(zip(index, data, strict=True)):
+        if at != axis and isinstance(count, int) and isinstance(size, int) and count < size:
+            return at
+    return None
 
 
 def _as_large_as(emit: Emitter, source: relax.Expr, index: relax.Expr) -> relax.Expr:

@@ -160,25 +160,13 @@ def _mean(rank: int) -> Translate:
         windows, steps, before = (_sizes(one, rank) for one in (window, strides or window, padding))
         unbatched = data.ty.ndim == rank + 1
         batched = emit(relax.op.expand_dims(data, 0)) if unbatched else data
-        if divisor is None:
-            mean = emit(
-                operation(
-                    batched,
-                    windows,
-                    steps,
-                    before,
-                    ceil_mode=is_ceiled,
-                    count_include_pad=counts_padding,
-                )
-            )
-            return emit.cast(emit(relax.op.squeeze(mean, [0])) if unbatched else mean, dtype)
-        if is_ceiled:
-            batched = _padded(emit, batched, windows, steps, before)
-            before = [0] * rank
-        mean = emit(operation(batched, windows, steps, before, count_include_pad=True))
-        means = emit(relax.op.squeeze(mean, [0])) if unbatched else mean
-        scaled = emit(relax.op.multiply(means, relax.const(prod(windows) / divisor, wide(dtype))))
-        return emit.cast(scaled, dtype)
+        if is_ceiled and divisor is not None:
+            batched, before, is_ceiled = _padded(emit, batched, windows, steps, before), [0] * rank, False
+        whole = counts_padding or divisor is not None
+        mean = emit(operation(batched, windows, steps, before, ceil_mode=is_ceiled, count_include_pad=whole))
+        if divisor is not None:
+            mean = emit(relax.op.multiply(mean, relax.const(prod(windows) / divisor, wide(dtype))))
+        return emit.cast(emit(relax.op.squeeze(mean, [0])) if unbatched else mean, dtype)
 
     return translate
 
