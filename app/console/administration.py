@@ -107,7 +107,7 @@ def _administration(request: Request, service: Service, problem: Problem | None)
 
 
 def _needs_administrator(request: Request, keys: Iterable[ApiKey]) -> bool:
-    """Whether the caller has no key, and would be locked out because there is no administrator's key."""
+    """Whether a new key would lock out the caller, who has none, if it is not an administrator's."""
     at = now()
     has_administrator = any(key.scope is Scope.ADMIN and is_valid(key, at) for key in keys)
     return request.state.caller is ANONYMOUS and not has_administrator

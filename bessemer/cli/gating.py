@@ -142,7 +142,7 @@ AllowMissingBaseOption = Annotated[
     bool,
     typer.Option(
         "--allow-missing-base",
-        help="Only warn if there is no base to compare with, as in a first run.",
+        help="Only warn if the base is missing, as in a first run.",
     ),
 ]
 ReportOption = Annotated[

@@ -232,6 +232,15 @@ def test_what_a_program_leaves_running_ends_with_it(tmp_path: Path, settings: Se
         os.kill(int(pids.read_text()), 0)
 
 
+def test_a_device_stops_if_a_program_starts_processes_without_end(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "KILL_SECONDS", 0.05)
+    monkeypatch.setattr(device, "_children", lambda: [1 << 30])
+    with pytest.raises(StoppedError, match="starts processes without end"):
+        ran(tmp_path, "#!/bin/sh\n", settings)
+
+
 def test_an_emulated_device_times_nothing(tmp_path: Path, settings: Settings) -> None:
     emulated = Settings(**(vars(settings) | {"emulated": True, "launcher": ("/bin/sh",)}))
     failure = ran(tmp_path, f'{PROGRAM}echo "$*"; exit 1\n', emulated)["failure"]

@@ -58,10 +58,10 @@ class EarlyBundles:
         if self.made > MAX_EARLY_BUNDLES:
             raise MisbehavedError(f"the job made more than {MAX_EARLY_BUNDLES} bundles before its end")
         runner = self.runner
-        artifacts = runner.store.artifacts.for_tenant(self.attempt.tenant)
         limit_bytes = runner.settings.limit_disk_bytes
         if self.stored_bytes > limit_bytes:
             return EarlyBundleTaken(refusal=f"the earlier ones have more than {limit_bytes} bytes together")
+        artifacts = runner.store.artifacts.for_tenant(self.attempt.tenant)
         store = partial(store_output, self.folder.path, EARLY_ARCHIVE, artifacts, limit_bytes)
         blob = await runner.store_retry.call(store)
         self.stored_bytes += blob.size_bytes
