@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -23,7 +23,6 @@ from bessemer.contract.report import Schedules, TuneResult
 from worker.candidates.client import CandidateClient
 from worker.compiler.layout.blocked import convolution_rule
 from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
-from worker.compiler.pipeline import tune as tuning
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.optimize import lay_out
 from worker.compiler.pipeline.recompile import uses_winograd
@@ -37,6 +36,7 @@ from worker.compiler.tuning import layout_search
 from worker.compiler.tuning.final_comparison import ModelComparison
 from worker.compiler.tuning.given_records import records_of
 from worker.compiler.tuning.stored_records import layout_candidate, model_of, trace_text, workload_of
+from worker.compiler.tuning.tasks import known_tasks
 from worker.compiler.values import Captured, Optimized, StageContext, Tuned
 from worker.job.warmup import import_everything
 from worker.protocol.order import RecordsAnswer
@@ -92,13 +92,18 @@ def expect_badly(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def replace_comparisons(patch: pytest.MonkeyPatch, compare: Callable[..., ModelComparison]) -> None:
+    for module in ("model_layouts", "searched_model"):
+        patch.setattr(f"worker.compiler.tuning.{module}.compare_finalists", compare)
+
+
 def let_the_search_win(patch: pytest.MonkeyPatch) -> None:
     """Have other algorithms of layers and whole models with a search's schedules always win."""
 
     def compare(*_given: Any) -> ModelComparison:
         return ModelComparison(kept=Schedules.SEARCH, search_ms=1.0, default_ms=2.0)
 
-    patch.setattr(tuning, "compare_finalists", compare)
+    replace_comparisons(patch, compare)
     patch.setattr(layout_search, "beats", lambda *_given: True)
 
 
@@ -211,7 +216,7 @@ def test_a_layout_with_which_the_model_is_slower_is_not_kept(
     context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slower = ModelComparison(kept=Schedules.DEFAULT, search_ms=2.0, default_ms=1.0)
-    monkeypatch.setattr(tuning, "compare_finalists", lambda *_given: slower)
+    replace_comparisons(monkeypatch, lambda *_given: slower)
     kept = KeptHere()
     searching = replace(context, stored=kept)
 
@@ -255,7 +260,7 @@ def test_a_record_of_another_layout_is_passed_over_where_the_layout_is_fixed(
     expected: Optimized, context: StageContext
 ) -> None:
     target = expected.captured.upload.target.llvm
-    tasks = [each.dispatched[0] for each in tuning.known_tasks(expected.module, target)]
+    tasks = [each.dispatched[0] for each in known_tasks(expected.module, target)]
     task, model = tasks[0], model_of(tasks)
     trace = trace_text(layout_candidate(task, LayoutChoices(block_bits=128), model).sch)
     won = StoredTrial(workload=workload_of(task), trace=trace, seconds=1e-3, won=True)
@@ -277,7 +282,7 @@ def test_a_choice_about_a_whole_model_is_not_followed_by_another_that_shares_a_f
 ) -> None:
     expected = optimized(captured(), context)
     target = expected.captured.upload.target.llvm
-    tasks = [each.dispatched[0] for each in tuning.known_tasks(expected.module, target)]
+    tasks = [each.dispatched[0] for each in known_tasks(expected.module, target)]
     found = []
     for model in (model_of(tasks), model_of(tasks[1:])):
         trace = trace_text(layout_candidate(tasks[0], choices, model).sch)
@@ -312,7 +317,7 @@ def test_another_attempt_does_not_measure_the_whole_model_again(
         compared.append(finalists)
         return ModelComparison(kept=Schedules.SEARCH, search_ms=1.0, default_ms=2.0)
 
-    monkeypatch.setattr(tuning, "compare_finalists", compare)
+    replace_comparisons(monkeypatch, compare)
     for module in ("search", "record_selection", "layout_search"):
         monkeypatch.setattr(f"worker.compiler.tuning.{module}.measure", equally_fast)
     options = TuneOptions(trials=128)

@@ -17,7 +17,6 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from bessemer.contract.options import SearchMethod, TuneOptions
 from bessemer.contract.records import StoredTrial
 from worker.candidates.client import CandidateClient
-from worker.compiler.pipeline.tune import known_tasks
 from worker.compiler.schedules.default import plans_of
 from worker.compiler.schedules.plans import noted_plan, numbers_of
 from worker.compiler.spaces.space import PLANS, STOCK
@@ -27,6 +26,7 @@ from worker.compiler.tuning.near_misses import Advice, adapted, advice_of
 from worker.compiler.tuning.proposals import FamilyProposals, StockProposals
 from worker.compiler.tuning.session import FastPlans
 from worker.compiler.tuning.stored_records import trace_text
+from worker.compiler.tuning.tasks import known_tasks
 from worker.job.warmup import import_everything
 from worker.protocol.order import RecordsAnswer
 

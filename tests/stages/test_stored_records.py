@@ -32,12 +32,13 @@ from bessemer.contract.records import (
 )
 from worker.candidates.client import CandidateClient
 from worker.compiler.pipeline import without_records
-from worker.compiler.pipeline.early import EarlyBundles
-from worker.compiler.pipeline.tune import known_tasks, tune
+from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.without_records import build_or_drop_records
 from worker.compiler.target import compile_target
+from worker.compiler.tuning.early_bundles import EarlyBundles
 from worker.compiler.tuning.replays import Replays
 from worker.compiler.tuning.stored_records import SearchJournal, scope_of, workload_of
+from worker.compiler.tuning.tasks import known_tasks
 from worker.compiler.values import Optimized, Tuned
 from worker.errors import JobError
 from worker.job.warmup import import_everything

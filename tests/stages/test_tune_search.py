@@ -29,12 +29,13 @@ from worker.candidates.client import CandidateClient, LibraryCrashedError, Model
 from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome, MeasureBatch, MeasureOutcome
 from worker.candidates.server import fork_server
 from worker.compiler.codegen.link import link_shared
-from worker.compiler.pipeline.tune import apply_records, tune
+from worker.compiler.pipeline.tune import tune
 from worker.compiler.schedules.default import follow_plans, is_scheduled, schedule_rest
 from worker.compiler.target import compile_target, host_mcpu, refuse_unrunnable
 from worker.compiler.tuning.final_comparison import Finalists, ModelComparison, compare_finalists
 from worker.compiler.tuning.meta_schedule import build_library
 from worker.compiler.tuning.session import open_database
+from worker.compiler.tuning.tasks import apply_records
 from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import JobError
 from worker.job.warmup import import_everything
@@ -312,7 +313,7 @@ def test_seconds_alone_search_without_a_limit_on_trials(
     server: CandidateClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings = itertools.chain((0.0,), itertools.repeat(60.0))  # time is up after the first round
-    monkeypatch.setattr("worker.compiler.pipeline.tune._seconds_since", lambda _started: next(readings))
+    monkeypatch.setattr("worker.compiler.tuning.rounds.seconds_since", lambda _started: next(readings))
     tuned, told = run_tune(server, tmp_path, TuneOptions(seconds=60.0))
     assert tuned.result.trials > 0
     assert tuned.result.ended_by is SearchEnd.SECONDS

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from worker.compiler.pipeline.early import MAX_BUNDLES, EarlyBundles, is_due
+from worker.compiler.tuning.early_bundles import MAX_BUNDLES, EarlyBundles, is_due
 
 
 @pytest.mark.parametrize(

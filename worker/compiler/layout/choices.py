@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from worker.compiler.schedules.families.convolution.layers import Layer
 from worker.compiler.schedules.processors import Machine
 
+LAYOUT_PHASE = "layout"
+"""The phase that a search may repeat, with the phases after it."""
+
 
 @dataclass(frozen=True)
 class LayoutChoices:

@@ -1,4 +1,4 @@
-"""Makes bundles while a search runs: first the untuned one, then each that is clearly faster.
+"""Makes bundles while a search runs.
 
 Each goes through the same stages as the last one, in folders of its own, and then through the supervisor's
 check.
@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bessemer.bundle.manifest import ARCHIVE
 from worker.compiler.pipeline.benchmark import benchmark
@@ -18,90 +16,34 @@ from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.values import StageContext, Tuned
-from worker.errors import JobError
 from worker.protocol.messages import EARLY_ARCHIVE
 from worker.protocol.observer import JobObserver
-
-WORTHWHILE = 0.95
-"""A bundle replaces another if the model is estimated to take less than this share of its time."""
-MOST_SHARE = 0.2
-"""The share of a search's time that its bundles may take, besides the first."""
-MAX_BUNDLES = 16
 
 _log = logging.getLogger(__name__)
 
 
-def is_due(
-    latency_ms: float | None, published_ms: float | None, elapsed_seconds: float, spent_seconds: float
-) -> bool:
-    """Whether a search should publish what it has found.
+def publish_bundle(tuned: Tuned, context: StageContext, number: int) -> None:
+    """Make the bundle of a scheduled model, and have it published.
 
     Args:
-        latency_ms: what the model is estimated to take now.
-        published_ms: what it was estimated to take in the last bundle.
-        elapsed_seconds: the time of the search so far.
-        spent_seconds: the time of the search's bundles, with as much for the next as for the last.
+        tuned: the model.
+        context: the search's.
+        number: how many bundles the search has made, with this one.
+
+    Raises:
+        JobError: a stage failed.
     """
-    if latency_ms is None or published_ms is None:
-        return False
-    return latency_ms < WORTHWHILE * published_ms and spent_seconds <= MOST_SHARE * elapsed_seconds
-
-
-@dataclass
-class EarlyBundles:
-    """The bundles of one search.
-
-    Attributes:
-        published_ms: what the model was estimated to take in the last one.
-        last_seconds: how long the last one took to make.
-        spent_seconds: how long all but the first took.
-        made: how many were made.
-    """
-
-    context: StageContext
-    published_ms: float | None = None
-    last_seconds: float = 0.0
-    spent_seconds: float = 0.0
-    made: int = 0
-
-    def is_due(self, latency_ms: float | None, elapsed_seconds: float, left_seconds: float) -> bool:
-        """Whether the next bundle is worth its time, which is left."""
-        spent_seconds = self.spent_seconds + self.last_seconds
-        return (
-            self.made < MAX_BUNDLES
-            and left_seconds > self.last_seconds
-            and is_due(latency_ms, self.published_ms, elapsed_seconds, spent_seconds)
-        )
-
-    def publish(self, tuned: Callable[[], Tuned | None]) -> None:
-        """Make a bundle and publish it. If that fails, the search goes on: the last bundle will tell.
-
-        Args:
-            tuned: chooses the schedules; None if they turned out no faster.
-        """
-        began, is_first = time.monotonic(), self.made == 0
-        try:
-            chosen = tuned()
-            if chosen is not None:
-                self._publish(chosen)
-        except JobError as error:
-            _log.warning("no early bundle: %s", error.detail)
-        self.last_seconds = time.monotonic() - began
-        self.spent_seconds += 0.0 if is_first else self.last_seconds
-
-    def _publish(self, tuned: Tuned) -> None:
-        self.made += 1
-        scratch = self.context.scratch / f"early-{self.made}"
-        output = scratch / "output"
-        output.mkdir(parents=True)
-        quiet = replace(self.context, scratch=scratch, output=output, observer=JobObserver(), compares=False)
-        archive = self.context.output / EARLY_ARCHIVE
-        try:
-            packaged = package(benchmark(verify(build(tuned, quiet), quiet), quiet), quiet)
-            (output / ARCHIVE).replace(archive)
-            refusal = self.context.publish(packaged.benchmarked)
-        finally:
-            archive.unlink(missing_ok=True)
-            shutil.rmtree(scratch, ignore_errors=True)
-        if refusal:
-            _log.warning("the early bundle was not published: %s", refusal)
+    scratch = context.scratch / f"early-{number}"
+    output = scratch / "output"
+    output.mkdir(parents=True)
+    quiet = replace(context, scratch=scratch, output=output, observer=JobObserver(), compares=False)
+    archive = context.output / EARLY_ARCHIVE
+    try:
+        packaged = package(benchmark(verify(build(tuned, quiet), quiet), quiet), quiet)
+        (output / ARCHIVE).replace(archive)
+        refusal = context.publish(packaged.benchmarked)
+    finally:
+        archive.unlink(missing_ok=True)
+        shutil.rmtree(scratch, ignore_errors=True)
+    if refusal:
+        _log.warning("the early bundle was not published: %s", refusal)

@@ -23,7 +23,7 @@ from worker.compiler.kernels.choose import check_workloads, choose_kernels
 from worker.compiler.kernels.measure import KernelComparison
 from worker.compiler.kernels.registry import kernel_book
 from worker.compiler.layout.blocked.block_convolutions import block_convolutions
-from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
+from worker.compiler.layout.choices import AS_EXPECTED, LAYOUT_PHASE, LayoutChoices
 from worker.compiler.layout.entry_points import EntryModule, join_entries
 from worker.compiler.layout.gpu.channels_last import channels_last
 from worker.compiler.layout.gpu.early_slices import early_slices
@@ -57,8 +57,6 @@ GPU_LAYOUT = (early_slices, channels_last, weights_along_depth)
 
 REWRITE, KERNELS = "rewrite", "kernels"
 """Phases whose passes depend on the request."""
-LAYOUT = "layout"
-"""The phase that a search may repeat, with the phases after it."""
 
 _FUSE_OPS = transform.FuseOps()
 
@@ -148,7 +146,7 @@ def optimization_phases(
         Phase(KERNELS, ()),
         # Give regions of the graph the layouts that their kernels read, and pack weights for them.
         # On a GPU each tensor has memory of its own, and matrices keep their rows, which are read in vectors.
-        Phase(LAYOUT, on_processors if gpu is None else GPU_LAYOUT),
+        Phase(LAYOUT_PHASE, on_processors if gpu is None else GPU_LAYOUT),
         # Turn every operator into a call of a TensorIR function. Sorts depend on the ambient target.
         Phase(
             "legalize",
@@ -269,7 +267,7 @@ def _optimized(translated: Translated, context: StageContext, widths: PanelWidth
     with upload.target.llvm, writing_for(_gpu_of(upload)), tvm.transform.PassContext(opt_level=3):
         for phase, step in _steps(phases):
             context.observer.progress(Stage.OPTIMIZE, len(times), total, f"{phase.name}: {step.info.name}")
-            if phase.name == LAYOUT and step is phase.passes[0]:
+            if phase.name == LAYOUT_PHASE and step is phase.passes[0]:
                 unlaid = module
             start = time.perf_counter()
             try:
@@ -309,7 +307,7 @@ def lay_out(optimized: Optimized, choices: LayoutChoices, context: StageContext)
     """
     upload, module = optimized.captured.upload, optimized.unlaid
     phases, _ = _planned(upload, context, None, choices)
-    first = [phase.name for phase in phases].index(LAYOUT)
+    first = [phase.name for phase in phases].index(LAYOUT_PHASE)
     with upload.target.llvm, tvm.transform.PassContext(opt_level=3):
         for phase, step in _steps(phases[first:]):
             module = _run(phase, step, module)

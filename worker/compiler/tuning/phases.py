@@ -8,6 +8,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 
+def seconds_since(began: float) -> float:
+    """The seconds since a reading of the monotonic clock."""
+    return time.monotonic() - began
+
+
 @dataclass
 class PhaseClock:
     """The seconds of builds and measurements; the rest of a search proposes candidates and learns."""
