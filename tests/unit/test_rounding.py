@@ -32,6 +32,18 @@ def test_errors_within_the_relative_tolerance_do_not_count_as_rounding(
     assert found == pytest.approx(rounding, rel=1e-2)
 
 
+def test_an_element_that_happens_to_be_exact_does_not_hide_the_rounding_of_others_near_zero() -> None:
+    exact = np.arange(1.0, 41.0)
+    reference = exact + np.where(np.arange(40) == 3, 3e-4, 0.0)
+    assert own_rounding(reference, exact, FLOAT32) == pytest.approx(3e-4)
+
+
+def test_the_errors_of_large_elements_do_not_hide_those_of_small_ones() -> None:
+    exact = np.concatenate([np.full(4, 1e-3), np.full(36, 1e6)])
+    reference = exact * (1 + 1e-6)
+    assert own_rounding(reference, exact, FLOAT32) == pytest.approx(1e-9, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("rounding", "scale", "absolute"),
     [

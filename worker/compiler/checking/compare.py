@@ -17,6 +17,9 @@ Array = NDArray[Any]
 ALLOWED = 4.0
 """Multiples of the reference's own rounding error: one for itself, three for the library."""
 
+SMALLEST = 0.1
+"""The share of an output's elements, those nearest 0, whose errors show the rounding of elements near 0."""
+
 CEILING = 10.0
 """Multiples of the relative tolerance of the largest exact element; a larger difference is not rounding."""
 
@@ -114,7 +117,11 @@ def _max_relative(errors: Array, r: Array) -> float:
 
 
 def own_rounding(reference: Array, exact: Array, tolerance: Tolerance) -> float:
-    """The maximum distance of a reference from the exact result, beyond the tolerance's relative part.
+    """How far a reference is from the exact result where the tolerance's relative part does not allow for it.
+
+    That is the larger of two distances: the largest beyond the relative part, and the largest of the
+    ``SMALLEST`` elements. Few elements may be so near 0 that their relative part is too small, and the
+    reference may happen to be exact there.
 
     Args:
         reference: the model's output in its own type; any shape.
@@ -122,13 +129,18 @@ def own_rounding(reference: Array, exact: Array, tolerance: Tolerance) -> float:
         tolerance: the tolerance whose relative part is subtracted.
 
     Returns:
-        0 if the relative part covers every element; infinity if an element is finite in only one array.
+        0 if the reference is exact; infinity if an element is finite in only one array.
     """
-    r, e = reference.astype(np.float64), exact.astype(np.float64)
+    r, e = reference.astype(np.float64).ravel(), exact.astype(np.float64).ravel()
     with np.errstate(all="ignore"):
         alike = (r == e) | (np.isnan(r) & np.isnan(e))
-        beyond = np.where(alike, 0, np.abs(r - e) - tolerance.relative * np.abs(e))
-    return max(float(np.where(np.isnan(beyond), np.inf, beyond).max(initial=0)), 0.0)
+        errors = np.where(alike, 0, np.abs(r - e))
+        beyond = np.where(alike, 0, errors - tolerance.relative * np.abs(e))
+    if np.isnan(beyond).any():
+        return float("inf")
+    count = int(SMALLEST * e.size)
+    near_zero = errors[np.argpartition(np.abs(e), count)[:count]] if count else errors[:0]
+    return max(float(beyond.max(initial=0)), float(near_zero.max(initial=0)))
 
 
 def highest_ceiling(dtype: str) -> float:
