@@ -1,5 +1,6 @@
 """Models that capture refuses, with its messages."""
 
+import inspect
 import json
 import sys
 import types
@@ -226,22 +227,36 @@ def test_a_pt2_that_torch_cannot_turn_into_code_does_not_load(tmp_path: Path) ->
     assert caught.value.code is ErrorCode.MODEL_LOAD_FAILED
 
 
-def test_a_pt2_with_an_unknown_custom_operator_names_it_and_its_line(tmp_path: Path) -> None:
-    class Negating(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.ops.refused.negate(x) + 1
+class Negating(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.refused.negate(x) + 1
 
+
+def trace(module: nn.Module, path: Path) -> Path:
+    torch.jit.save(torch.jit.trace(module, torch.ones(3)), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("write", "names_line"), [(exported, True), (script, True), (trace, True), (fx, False)]
+)
+def test_an_unknown_custom_operator_is_named_with_its_line_if_the_file_holds_that(
+    tmp_path: Path, write: Callable[[nn.Module, Path], Path], names_line: bool
+) -> None:
     with torch.library._scoped_library("refused", "DEF") as library:
         library.define("negate(Tensor x) -> Tensor")
         library.impl("negate", torch.neg, "CompositeExplicitAutograd")
-        exported(Negating(), tmp_path / "model")
+        write(Negating(), tmp_path / "model")
 
     error = refusal(tmp_path / "model")
 
     assert error.code is ErrorCode.MODEL_OPERATOR_UNAVAILABLE
     (place,) = error.places
-    assert (place.operator, place.file) == ("refused::negate", __file__)
-    assert f"refused::negate ({__file__}:{place.line})" in error.detail
+    line = inspect.getsourcelines(Negating.forward)[1] + 1
+    assert (place.operator, place.file, place.line) == (
+        ("refused::negate", __file__, line) if names_line else ("refused::negate", None, None)
+    )
+    assert (f"refused::negate ({__file__}:{line})" if names_line else "refused::negate") in error.detail
 
 
 def test_a_pt2_of_another_schema_names_both_versions(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Finds the custom operators of an exported program that this worker does not know."""
+"""Finds the custom operators of a model that this worker does not know."""
 
 from __future__ import annotations
 
@@ -29,17 +29,28 @@ def refuse_unknown_operators(programs: Iterable[bytes]) -> None:
     Raises:
         JobError: ``model-operator-unavailable`` with the first places.
     """
-    places = tuple(dict.fromkeys(place for program in programs for place in _unknown_calls(program)))
+    refuse_unknown_calls(place for program in programs for place in _calls_of(program))
+
+
+def refuse_unknown_calls(calls: Iterable[SourcePlace]) -> None:
+    """Refuse calls of custom operators that nothing in this process defines.
+
+    Args:
+        calls: the operators, such as ``mylib::scaled``, and where the model calls them.
+
+    Raises:
+        JobError: ``model-operator-unavailable`` with the first places.
+    """
+    places = tuple(dict.fromkeys(call for call in calls if not _is_known(call.operator or "")))
     if places:
         listed = ", ".join(map(str, places[:MAX_PLACES]))
         detail = f"the model calls custom operators that this worker does not know: {listed}"
         raise JobError(ErrorCode.MODEL_OPERATOR_UNAVAILABLE, detail, places[:MAX_PLACES])
 
 
-def _unknown_calls(program: bytes) -> list[SourcePlace]:
+def _calls_of(program: bytes) -> list[SourcePlace]:
     try:
-        calls = _calls(json.loads(program)["graph_module"]["graph"])
-        return [_place(call) for call in calls if not _is_known(call["target"])]
+        return [_place(call) for call in _calls(json.loads(program)["graph_module"]["graph"])]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []  # torch reports what is wrong with the document
 
@@ -56,12 +67,11 @@ def _calls(part: object) -> Iterator[dict[str, Any]]:
             yield from _calls(item)
 
 
-def _is_known(target: str) -> bool:
-    name = target.removeprefix(_OPERATORS)
-    if name.partition(".")[0] in _OF_TORCH:
+def _is_known(operator: str) -> bool:
+    if operator.partition("::")[0] in _OF_TORCH:
         return True
     try:
-        attrgetter(name)(torch.ops)
+        attrgetter(operator.replace("::", "."))(torch.ops)
     except AttributeError:
         return False
     return True

@@ -5,16 +5,19 @@ by reference to their classes, and only torch's classes are available here.
 """
 
 import pickle
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.fx.graph_module import reduce_graph_module
 
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.structure import CallStructure
+from worker.compiler.frontend.custom_operators import refuse_unknown_calls
 from worker.compiler.frontend.dynamic_export import export_graph
 from worker.compiler.frontend.fx_arguments import expand_arguments
 from worker.compiler.frontend.loaded_model import (
@@ -28,13 +31,16 @@ from worker.compiler.frontend.unsupported_tensors import refuse_quantized_module
 from worker.compiler.values import WHOLE, Selection
 from worker.errors import JobError
 
+_CUSTOM_CALL = re.compile(r"\btorch\.ops\.(\w+)\.(\w+)")
+
 
 def load(path: Path, selection: Selection = WHOLE) -> LoadedModel:
     """Load a graph module, whose only method is ``forward``.
 
     Raises:
         JobError: ``model-leaf-unavailable`` with every missing class and its modules, ``model-load-failed``
-            with torch's message, or ``model-tensors-unsupported``.
+            with torch's message, ``model-operator-unavailable`` with every custom operator that the worker
+            does not know, or ``model-tensors-unsupported``.
     """
     choose_method((FORWARD,), selection.method)
     missing: dict[type, str] = {}
@@ -63,6 +69,8 @@ def _read(path: Path, missing: dict[type, str]) -> fx.GraphModule:
     except ImportError as error:
         detail = f"the graph's code imports a module that this worker does not have: {error}"
         raise JobError(ErrorCode.MODEL_LEAF_UNAVAILABLE, detail) from error
+    except JobError:
+        raise
     except Exception as error:
         if missing:
             raise _leaves_unavailable(None, missing) from error
@@ -77,6 +85,8 @@ def _collecting_pickle(missing: dict[type, str]) -> Any:
 
     class Unpickler(pickle.Unpickler):
         def find_class(self, module: str, name: str) -> Any:
+            if (module, name) == (reduce_graph_module.__module__, reduce_graph_module.__name__):
+                return _checked_graph_module
             try:
                 return super().find_class(module, name)
             except (ImportError, AttributeError):
@@ -92,6 +102,13 @@ def _collecting_pickle(missing: dict[type, str]) -> Any:
     Pickle.Unpickler = Unpickler  # type: ignore[attr-defined]
     Pickle.__name__ = pickle.__name__
     return Pickle
+
+
+def _checked_graph_module(body: dict[str, Any], import_block: str) -> nn.Module:
+    """Trace the graph's source, which calls its operators, if it calls none that is unknown."""
+    calls = _CUSTOM_CALL.findall(str(body.get("_code", "")))
+    refuse_unknown_calls(SourcePlace(operator=f"{namespace}::{name}") for namespace, name in calls)
+    return reduce_graph_module(body, import_block)
 
 
 class _MissingModule(nn.Module):

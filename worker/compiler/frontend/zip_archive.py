@@ -82,11 +82,26 @@ def read_entry(path: Path, name: str, limit_bytes: int = 1 << 20) -> bytes | Non
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
             if name in (entry.filename, entry.filename.partition("/")[2]):
-                if entry.CRC == 0:
-                    del entry.CRC  # so that zipfile does not compare it
-                with archive.open(entry) as content:
-                    return content.read(limit_bytes)
+                return _start_of(archive, entry, limit_bytes)
     return None
+
+
+def read_folder(path: Path, folder: str, limit_bytes: int = 16 << 20) -> dict[str, bytes]:
+    """The first bytes of each entry in a folder of a checked archive, by name without the root folder."""
+    with zipfile.ZipFile(path) as archive:
+        named = {entry.filename.partition("/")[2]: entry for entry in archive.infolist()}
+        return {
+            name: _start_of(archive, entry, limit_bytes)
+            for name, entry in named.items()
+            if name.startswith(f"{folder}/")
+        }
+
+
+def _start_of(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit_bytes: int) -> bytes:
+    if entry.CRC == 0:
+        del entry.CRC  # so that zipfile does not compare it
+    with archive.open(entry) as content:
+        return content.read(limit_bytes)
 
 
 def _unsafe(detail: str) -> JobError:

@@ -16,6 +16,7 @@ from bessemer.contract.model import ModelFormat
 from bessemer.contract.structure import ArgumentStructure, CallStructure, TensorLeaf
 from bessemer.contract.tensor import DType, TensorSpec
 from worker.compiler.frontend.constants import check_constant, refuse_unknown_constants
+from worker.compiler.frontend.custom_operators import refuse_unknown_calls
 from worker.compiler.frontend.loaded_model import (
     FORWARD,
     Argument,
@@ -29,6 +30,7 @@ from worker.compiler.frontend.torchscript.convert import convert_script
 from worker.compiler.frontend.torchscript.interpreter import ScriptCall
 from worker.compiler.frontend.torchscript.module_state import public_methods
 from worker.compiler.frontend.torchscript.script_arguments import field_names, script_arguments
+from worker.compiler.frontend.torchscript.source_calls import source_calls
 from worker.compiler.frontend.unsupported_tensors import refuse_quantized_modules, refuse_unsupported_tensors
 from worker.compiler.frontend.zip_archive import read_entry
 from worker.compiler.values import WHOLE, Selection
@@ -38,16 +40,17 @@ def load(path: Path, selection: Selection = WHOLE) -> LoadedModel:
     """Load a script module, and one of its methods: ``forward`` unless another is named.
 
     Raises:
-        JobError: ``model-load-failed`` with torch's message, ``method-missing`` with the existing
-            methods, ``model-signature-unsupported`` if an argument contains anything but tensors and plain
-            values, ``inputs-mismatch`` if a name or a constant does not fit, or
-            ``model-tensors-unsupported``.
+        JobError: ``model-load-failed`` with torch's message, ``model-operator-unavailable`` if the worker
+            does not know a custom operator, ``method-missing`` with the existing methods,
+            ``model-signature-unsupported`` if an argument contains anything but tensors and plain values,
+            ``inputs-mismatch`` if a name or a constant does not fit, or ``model-tensors-unsupported``.
     """
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*torch.jit", category=DeprecationWarning)
             script = torch.jit.load(path, map_location="cpu")
     except Exception as error:
+        refuse_unknown_calls(source_calls(path))
         raise load_failed(error) from error
     refuse_quantized_modules(script.named_modules())
     methods = public_methods(script)
