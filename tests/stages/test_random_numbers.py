@@ -131,6 +131,11 @@ DISCRETE: dict[str, tuple[Draw, dict[float, float]]] = {
     "randint between": (lambda x: torch.randint(-1, 2, (COUNT,)), dict.fromkeys((-1, 0, 1), 1 / 3)),
     "randint_like": (lambda x: torch.randint_like(x, 2, 4), {2: 0.5, 3: 0.5}),
     "random_": (lambda x: x.clone().random_(4), dict.fromkeys(range(4), 1 / 4)),
+    "random_ of booleans": (lambda x: x.bool().random_(), {0: 0.5, 1: 0.5}),
+    "random_ of the largest bytes": (
+        lambda x: (x.to(torch.uint8).random_() == 255),
+        {0: 255 / 256, 1: 1 / 256},
+    ),
     "geometric_": (lambda x: x.clone().geometric_(0.6), {1: 0.6, 2: 0.24, 3: 0.096}),
     "dropout": (lambda x: F.dropout(x + 1, 0.2), {0: 0.2, 1.25: 0.8}),
     "dropout in bfloat16": (lambda x: F.dropout(x.bfloat16() + 1, 0.1), {0: 0.1, 1.109375: 0.9}),

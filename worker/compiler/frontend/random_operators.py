@@ -78,9 +78,10 @@ def _chance(size: Size, probability: float | Tensor) -> Tensor:
 
 
 def _integers(size: Size, low: int, count: Any, dtype: torch.dtype) -> Tensor:
-    """Integers from ``low`` on; a count beyond int64 loses its last ones."""
-    count = min(count, 2**63 - 1) if type(count) is int else count
-    return ((_bits(size) & (2**63 - 1)) % count + low).to(dtype)
+    """Integers from ``low`` on; a count beyond 2⁶³ loses its last ones."""
+    number = _bits(size) & (2**63 - 1)
+    is_whole = type(count) is int and count >= 2**63
+    return ((number if is_whole else number % count) + low).to(dtype)
 
 
 def _rand(size: Size, *, dtype: DType = None, **_: Any) -> Tensor:
@@ -116,9 +117,14 @@ def _randint_like_from(like: Tensor, low: int, high: int, *, dtype: DType = None
 
 
 def _random(like: Tensor, **_: Any) -> Tensor:
-    """Integers below the largest, or up to the largest below which the float represents all integers."""
-    count = 2 ** _DIGITS[like.dtype] + 1 if like.is_floating_point() else torch.iinfo(like.dtype).max
-    return _integers(like.shape, 0, count, like.dtype)
+    """Integers up to the largest, or up to the largest below which the float represents all integers."""
+    if like.dtype == torch.bool:
+        largest = 1
+    elif like.is_floating_point():
+        largest = 2 ** _DIGITS[like.dtype]
+    else:
+        largest = torch.iinfo(like.dtype).max
+    return _integers(like.shape, 0, largest + 1, like.dtype)
 
 
 def _random_to(like: Tensor, end: int, **_: Any) -> Tensor:
