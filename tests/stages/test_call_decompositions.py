@@ -183,6 +183,7 @@ UNSUITABLE: dict[str, Callable[[], ExportedProgram]] = {
     "running statistics": lambda: exported(
         of(lambda x: (mean := x.mean((0, 2, 3))) + nn.functional.batch_norm(x, mean, mean, training=True)), X
     ),
+    "a power in place": lambda: exported(of(lambda x: (x * 2).pow_(3)), X),
     "a comparison in place": lambda: exported(of(lambda x: (x * 2).gt_(0.5)), X),
     "a custom operator in place": lambda: exported(of(negated), X),
     "another type": lambda: exported(of(lambda x: (x * 2).half().copy_(x * 3)), X),

@@ -306,7 +306,13 @@ def _functional(function: torch._ops.OpOverload) -> torch._ops.OpOverload:
         raise UnsuitableError
     if found._schema.is_mutable or any(value.alias_info is not None for value in found._schema.returns):
         raise UnsuitableError
+    if _argument_types(found) != _argument_types(function):  # pow_.Scalar takes what pow.Tensor_Scalar takes
+        raise UnsuitableError
     return found
+
+
+def _argument_types(function: torch._ops.OpOverload) -> list[str]:
+    return [str(argument.type) for argument in function._schema.arguments]
 
 
 def _require_same_type(node: Node, functional: torch._ops.OpOverload) -> None:
