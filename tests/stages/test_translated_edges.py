@@ -28,6 +28,7 @@ class Edge(NamedTuple):
 
 FEW = torch.arange(12.0).reshape(1, 1, 3, 4)
 BYTES = torch.arange(0, 250, 10, dtype=torch.uint8).reshape(1, 1, 5, 5)
+POWERS = torch.tensor([inf, -inf, nan, 0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, 2.5, -1.5])
 HALVES = torch.ones(3000).half()
 
 EDGES = (
@@ -86,6 +87,45 @@ EDGES = (
         lambda x: x.scatter_add(-1, torch.ones(2, 2, 1, dtype=torch.int64), torch.ones(2, 2, 1)),
         (torch.arange(24.0).reshape(2, 3, 4),),
     ),
+    Edge(
+        "a wide mean of halves",
+        lambda x: F.adaptive_avg_pool2d(x, 2),
+        (torch.full((1, 1, 64, 64), 70.0).half(),),
+    ),
+    Edge("an integer power", lambda x: x**40, (torch.tensor([3, -7, 0, 2**33, -1]),)),
+    Edge("an integer power of bytes", lambda x: x**7, (torch.arange(256).to(torch.uint8),)),
+    Edge("powers of an integer", lambda x: 3**x, (torch.tensor([0, 40, 41, 64, 101, -1]),)),
+    Edge(
+        "integer powers of integers",
+        lambda x, y: x.unsqueeze(1) ** y,
+        (torch.tensor([0, 1, -1, 2, -3], dtype=torch.int32), torch.tensor([-3, -2, 0, 1, 5, 63])),
+    ),
+    Edge("a power in place", lambda x: x.clone().pow_(3), (FEW,)),
+    Edge(
+        "powers with signs",
+        lambda x, y: torch.pow(x.unsqueeze(1), y).reciprocal(),
+        (POWERS, POWERS),
+    ),
+    Edge("bytes beside larger numbers", lambda x: (300 - x) * -1 + 300, (BYTES,)),
+    Edge("bytes compared with other numbers", lambda x: (x > -1) ^ (x == 256 + 30), (BYTES,)),
+    Edge("bytes filled with a negative number", lambda x: x.masked_fill(x > 100, -1).clamp(max=-2), (BYTES,)),
+    Edge("negative bytes", lambda x: -x, (BYTES,)),
+    Edge("signs of bytes", torch.sign, (BYTES,)),
+    Edge("signs of booleans", torch.sign, (torch.tensor([True, False]),)),
+    Edge("a remainder of halves", lambda x: x.remainder(0.7), (POWERS.half(),)),
+    Edge("a number's remainder", lambda x: torch.remainder(5, x), (torch.tensor([2, -3, 7]),)),
+    Edge("a shifted number", lambda x: (1 << x) | (64 >> x), (torch.arange(5),)),
+    Edge("a variance of one", lambda x: x.var(0), (torch.tensor([[1.0, 2.0]]),)),
+    Edge(
+        "a variance of fewer than its correction",
+        lambda x: x.var(1, correction=5),
+        (torch.tensor([[1.0, 2.0], [3.0, 3.0]]),),
+    ),
+    Edge(
+        "running statistics of an instance",
+        lambda x: F.instance_norm(x, torch.tensor([1.0]), torch.tensor([4.0]), use_input_stats=False),
+        (FEW,),
+    ),
     Edge("an infinity norm of NaN", lambda x: x.norm(p=inf), (torch.tensor([nan, 1.0, 2.0]),)),
     Edge(
         "a number, or not",
@@ -95,6 +135,7 @@ EDGES = (
 )
 
 
+@pytest.mark.filterwarnings("ignore:var")  # of no degrees of freedom
 @pytest.mark.parametrize("edge", EDGES, ids=[edge.name for edge in EDGES])
 def test_an_operator_agrees_with_torch_at_the_edges(edge: Edge, context: StageContext) -> None:
     model = Function(lambda _, *inputs: edge.operator(*inputs))

@@ -39,6 +39,14 @@ def is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float)
 
 
+def wrapped(value: Any, dtype: str) -> Any:
+    """A number in the range of a dtype, into which torch wraps integers."""
+    if type(value) is not int or is_floating(dtype) or dtype == "bool":
+        return value
+    limits = torch.iinfo(getattr(torch, dtype))
+    return (value - limits.min) % (1 << limits.bits) + limits.min
+
+
 def common_dtype(values: list[Any]) -> str:
     """The dtype to which torch promotes tensors and numbers together."""
     found = elementwise_dtypes(*values, type_promotion_kind=ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT)

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._sympy.value_ranges import ValueRanges
 from tvm import relax, te, tirx
 
-from worker.compiler.translation.dtypes import dtype_name, is_number
+from worker.compiler.translation.dtypes import dtype_name, is_number, wrapped
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.module_calls import InnerCall, ModuleCall
 from worker.compiler.translation.symbolic_shapes import is_size
@@ -221,13 +221,13 @@ class Emitter:
     def full(self, shape: tuple[Any, ...], value: Any, dtype: str) -> relax.Expr:
         """A tensor filled with one value. Infinities are broadcast, because TVM's ``full`` refuses them."""
         if math.isfinite(value):
-            return self(relax.op.full(shape, relax.const(value, dtype), dtype))
+            return self(relax.op.full(shape, relax.const(wrapped(value, dtype), dtype), dtype))
         return self(relax.op.broadcast_to(relax.const(value, dtype), shape))
 
     def cast(self, value: Any, dtype: str) -> relax.Expr:
         """Cast a tensor. A number becomes a constant, and an expression of sizes a tensor of rank 0."""
         if is_number(value):
-            return relax.const(value, dtype)
+            return relax.const(wrapped(value, dtype), dtype)
         if is_size(value):
             return self.tensor_expression(
                 lambda size: te.compute((), lambda: size.astype(dtype), "size"), value

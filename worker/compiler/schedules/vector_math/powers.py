@@ -221,9 +221,11 @@ def _power(base: Expression, exponent: Expression) -> Expression:
     def special(value: Expression) -> Expression:
         is_whole = tirx.floor(exponent) == exponent
         is_odd = tirx.floor(exponent * half) * two != exponent
-        negative = tirx.Select(is_whole, tirx.Select(is_odd, -value, value), FLOAT32(nan))
+        is_finite = tirx.And(base < zero, base > FLOAT32(-inf))
+        of_fraction = tirx.Select(is_finite, FLOAT32(nan), value)
+        negative = tirx.Select(is_whole, tirx.Select(is_odd, -value, value), of_fraction)
         infinite = absolute(exponent) == FLOAT32(inf)
-        signed = tirx.Select(tirx.And(base < zero, tirx.Not(infinite)), negative, value)
+        signed = tirx.Select(tirx.And(below_zero(base), tirx.Not(infinite)), negative, value)
         stays = tirx.And(infinite, absolute(base) == one)
         return tirx.Select(tirx.Or(tirx.Or(exponent == zero, base == one), stays), one, signed)
 

@@ -13,10 +13,10 @@ from typing import Any
 from tvm import relax, tirx
 from tvm.script.ir_builder import tirx as T
 
-from worker.compiler.translation.batch_loops import Local, Result, View, map_batch
+from worker.compiler.translation.batch_loops import Local, Result, View, map_batch, when
 from worker.compiler.translation.dtypes import is_floating, is_number, wide
 from worker.compiler.translation.element_functions import BinaryFunction, broadcast, let
-from worker.compiler.translation.emitter import Emitter
+from worker.compiler.translation.emitter import Emitter, shape_of
 from worker.compiler.translation.rule import Rules, Translate, rules_of
 
 Binary = Callable[[relax.Expr, relax.Expr], relax.Expr]
@@ -76,6 +76,12 @@ def _multiply(emit: Emitter, left: Any, right: Any) -> Any:
     return promoted(operation)(emit, left, right)
 
 
+def _negate(emit: Emitter, data: relax.Expr) -> relax.Expr:
+    if emit.dtype.startswith("uint"):
+        return relax.op.subtract(relax.const(0, emit.dtype), data)
+    return relax.op.negative(data)
+
+
 def _divide_mode(emit: Emitter, left: Any, right: Any, *, rounding_mode: str | None) -> Any:
     if rounding_mode == "floor":
         return _floor_divide(emit, left, right)
@@ -105,8 +111,7 @@ def _by_remainder(
 ) -> Any:
     if not is_floating(emit.dtype):
         return promoted(on_integers)(emit, left, right)
-    compute = wide(emit.dtype)
-    operands = (emit.cast(operand, compute) for operand in (left, right))
+    operands = (emit.cast(emit.cast(one, emit.dtype), wide(emit.dtype)) for one in (left, right))
     return emit.cast(emit.tensor_expression(broadcast(on_floats), *operands), emit.dtype)
 
 
@@ -146,7 +151,7 @@ def _has_other_sign(rest: Any, right: Any) -> Any:
 
 
 def _power(emit: Emitter, base: Any, exponent: Any) -> Any:
-    """Exponents 1 to 3 become products, 0.5 a square root. Integers are raised in float64."""
+    """Exponents 1 to 3 become products, 0.5 a square root. Integers are multiplied, and wrap as in torch."""
     dtype = emit.dtype
     if is_number(exponent) and exponent in (1, 2, 3):
         factor = emit.cast(base, dtype)
@@ -156,19 +161,40 @@ def _power(emit: Emitter, base: Any, exponent: Any) -> Any:
         return product
     if is_number(exponent) and exponent == 0.5:
         return relax.op.sqrt(emit.cast(base, dtype))
-    compute = dtype if is_floating(dtype) else "float64"
-    return emit.cast(emit(relax.op.power(emit.cast(base, compute), emit.cast(exponent, compute))), dtype)
+    if not is_floating(dtype):
+        return _integer_pairs(_integer_power)(emit, base, exponent)
+    return relax.op.power(emit.cast(base, dtype), emit.cast(exponent, dtype))
 
 
 def _integer_pairs(body: Callable[..., None]) -> Translate:
     """A rule for two tensors that broadcast, computed element by element."""
 
-    def translate(emit: Emitter, left: relax.Expr, right: relax.Expr) -> relax.Expr:
-        shape = emit.shape
-        operands = [emit(relax.op.broadcast_to(emit.cast(one, emit.dtype), shape)) for one in (left, right)]
+    def translate(emit: Emitter, left: Any, right: Any) -> relax.Expr:
+        left, right = (emit.cast(one, emit.dtype) for one in (left, right))
+        shape = shape_of(emit(relax.op.add(left, right)))
+        operands = [emit(relax.op.broadcast_to(one, shape)) for one in (left, right)]
         return map_batch(emit, body, operands, [Result((), emit.dtype)], rank=0)[0]
 
     return translate
+
+
+def _integer_power(base: View, exponent: View, power: View) -> None:
+    """Squares the base for each bit of the exponent. Negative powers other than those of 1 and -1 are 0."""
+    dtype = base.dtype
+    zero, one, two = (tirx.const(number, dtype) for number in range(3))
+    product, square, rest = Local(one, dtype), Local(base[()], dtype), Local(exponent[()], dtype)
+    with T.While(rest.value > zero):
+        with when(tirx.truncmod(rest.value, two) == one):
+            product.set(product.value * square.value)
+        square.set(square.value * square.value)
+        rest.set(tirx.truncdiv(rest.value, two))
+    if dtype.startswith("uint"):
+        power[()] = product.value
+        return
+    is_unit = tirx.Or(base[()] == one, base[()] == -one)
+    is_one = tirx.Or(base[()] == one, tirx.truncmod(exponent[()], two) == zero)
+    inverse = tirx.Select(is_unit, tirx.Select(is_one, one, -one), zero)
+    power[()] = tirx.Select(exponent[()] < zero, inverse, product.value)
 
 
 def _divisor(left: View, right: View, divisor: View) -> None:
@@ -205,6 +231,7 @@ RULES: Rules = rules_of(
         "aten.rsub.Scalar": _scaled_by_number(_reversed(relax.op.subtract)),
         "aten.mul.Tensor": _multiply,
         "aten.mul.Scalar": _multiply,
+        "aten.neg.default": _negate,
         "aten.div.Tensor": promoted(relax.op.divide),
         "aten.div.Scalar": promoted(relax.op.divide),
         "aten.div.Tensor_mode": _divide_mode,
@@ -213,6 +240,7 @@ RULES: Rules = rules_of(
         "aten.floor_divide.Scalar": _floor_divide,
         "aten.remainder.Tensor": _remainder,
         "aten.remainder.Scalar": _remainder,
+        "aten.remainder.Scalar_Tensor": _remainder,
         "aten.fmod.Tensor": _fmod,
         "aten.fmod.Scalar": _fmod,
         "aten.pow.Tensor_Tensor": _power,

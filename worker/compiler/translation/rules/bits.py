@@ -13,6 +13,7 @@ from worker.compiler.translation.emitter import Emitter, dtype_of
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.rule import Decomposition, Rules, Translate, rules_of
 from worker.compiler.translation.rules.arithmetic import Binary, promoted
+from worker.compiler.translation.rules.comparisons import truth
 
 
 def _bitwise(on_integers: Binary, on_booleans: Binary) -> Translate:
@@ -70,6 +71,12 @@ def _split(x: Any, bits: int) -> tuple[Any, Any]:
     return tirx.Select(is_plain, fraction, x), tirx.Select(is_plain, exponent, const(0)).astype("int32")
 
 
+def _sign(emit: Emitter, data: relax.Expr) -> relax.Expr:
+    if emit.dtype.startswith(("uint", "bool")):
+        return emit.cast(truth(emit, data), emit.dtype)
+    return relax.op.sign(data)
+
+
 def _signbit(x: torch.Tensor) -> torch.Tensor:
     """The sign of a zero shows only in its reciprocal."""
     return (x < 0) | ((x == 0) & (x.reciprocal() < 0)) if x.is_floating_point() else x < 0
@@ -99,7 +106,7 @@ RULES: Rules = (
                     ("or", relax.op.bitwise_or, relax.op.logical_or),
                     ("xor", relax.op.bitwise_xor, relax.op.logical_xor),
                 )
-                for overload in ("Tensor", "Scalar")
+                for overload in ("Tensor", "Scalar", "Scalar_Tensor")
             },
             "aten.bitwise_not.default": _bitwise_not,
             **{
@@ -110,9 +117,11 @@ RULES: Rules = (
                     f"__{side[0]}shift__.Scalar",
                     f"bitwise_{side}_shift.Tensor",
                     f"bitwise_{side}_shift.Tensor_Scalar",
+                    f"bitwise_{side}_shift.Scalar_Tensor",
                 )
             },
             "aten.frexp.Tensor": _frexp,
+            "aten.sign.default": _sign,
             "aten.nextafter.default": pairwise(library_function("nextafter")),
             "aten.view.dtype": _bits,
         }

@@ -93,6 +93,9 @@ def _statistics(
     return mean, inverse
 
 
+_aten = torch.ops.aten
+
+
 def _norm_of_batch(
     data: Tensor, weight: Tensor | None, bias: Tensor | None, epsilon: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -121,7 +124,9 @@ def _batch_norm(
 ) -> Any:
     """With the batch's statistics: TVM's converter always uses the running ones."""
     if not training:
-        return NotImplemented
+        return _aten._native_batch_norm_legit_no_training(
+            data, weight, bias, mean, variance, momentum, epsilon
+        )
     normed, own_mean, _, inverse = _norm_of_batch(data, weight, bias, epsilon)
     return normed, own_mean, inverse
 

@@ -6,7 +6,7 @@ No axes, or an empty list, means all axes. Sums of booleans and small integers a
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from tvm import relax
@@ -119,6 +119,8 @@ def _variance(
     count = prod(fixed(tuple(shape_of(data)[axis] for axis in chosen), "a variance over axes"))
     total = reduce(emit, relax.op.sum, squared, chosen, keepdim)
     left = max(count - (1 if correction is None else correction), 0)
+    if not left:  # TVM refuses to divide by 0
+        return emit.cast(emit(relax.op.multiply(total, relax.const(inf, dtype_of(total)))), dtype)
     return emit.cast(emit(relax.op.divide(total, relax.const(float(left), dtype_of(total)))), dtype)
 
 

@@ -201,6 +201,18 @@ def _end(place: Any, given: int, wanted: int) -> Any:
     return ((place + 1) * given + (wanted - 1)) // wanted
 
 
+def _adaptive_mean(operator: torch._ops.OpOverload) -> Callable[..., Tensor]:
+    """Sums narrow floats in float32. TVM's operator sums in the dtype of its data."""
+
+    def pool(data: Tensor, sizes: list[int]) -> Tensor:
+        if data.dtype not in (torch.float16, torch.bfloat16):
+            return NotImplemented
+        pooled: Tensor = operator(data.float(), sizes).to(data.dtype)
+        return pooled
+
+    return pool
+
+
 Pool = Callable[[Tensor, list[int], list[int], Tensor], tuple[Tensor, Tensor]]
 
 
@@ -256,6 +268,13 @@ RULES: Rules = (
             "aten.adaptive_max_pool2d.default": _adaptive_max(2),
             "aten.adaptive_max_pool3d.default": _adaptive_max(3),
         }
+    ),
+    *(
+        Decomposition(str(operator), _adaptive_mean(operator))
+        for operator in (
+            torch.ops.aten._adaptive_avg_pool2d.default,
+            torch.ops.aten._adaptive_avg_pool3d.default,
+        )
     ),
     Decomposition("aten.fractional_max_pool2d.default", _fractional_max((1, 0))),
     Decomposition("aten.fractional_max_pool3d.default", _fractional_max((0, 1, 2))),
