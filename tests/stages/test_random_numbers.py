@@ -133,7 +133,7 @@ DISCRETE: dict[str, tuple[Draw, dict[float, float]]] = {
     "random_": (lambda x: x.clone().random_(4), dict.fromkeys(range(4), 1 / 4)),
     "random_ of booleans": (lambda x: x.bool().random_(), {0: 0.5, 1: 0.5}),
     "random_ of the largest bytes": (
-        lambda x: (x.to(torch.uint8).random_() == 255),
+        lambda x: x.to(torch.uint8).random_() == 255,
         {0: 255 / 256, 1: 1 / 256},
     ),
     "geometric_": (lambda x: x.clone().geometric_(0.6), {1: 0.6, 2: 0.24, 3: 0.096}),

@@ -100,6 +100,15 @@ EDGES = (
         lambda x, y: x.unsqueeze(1) ** y,
         (torch.tensor([0, 1, -1, 2, -3], dtype=torch.int32), torch.tensor([-3, -2, 0, 1, 5, 63])),
     ),
+    Edge(
+        "sums that wrap", lambda x: (x + 1 > x) ^ (x - 5 < x), (torch.tensor([2**31 - 1, 3, -(2**31)]).int(),)
+    ),
+    Edge(
+        "a product that wraps", lambda x: (x * 4) // 4 + (x * 4) % 12, (torch.tensor([2**62, 3, -(2**61)]),)
+    ),
+    Edge(
+        "negative floats as bytes", lambda x: x.to(torch.uint8) + x.int(), (torch.tensor([-2.5, 1.5, 200.0]),)
+    ),
     Edge("a power in place", lambda x: x.clone().pow_(3), (FEW,)),
     Edge(
         "powers with signs",

@@ -1,6 +1,7 @@
-"""Differences and comparisons of floats in forms that TVM's simplifier leaves alone.
+"""Arithmetic and comparisons in forms that TVM's simplifier leaves alone.
 
-    subtract(x, y)    x[i] + y[i] * -1
+    subtract(x, y)    x[i] + y[i] * -1 of floats
+    add(x, y)         int32(uint32(x[i]) + uint32(y[i])) of integers, as are differences and products
     not_equal(x, y)   x[i] != y[i] or isnan(x[i]) or isnan(y[i])
     equal(x, x)       not isnan(x[i])
     logical_not(x)    bool(int8(x[i]) ^ 1)
@@ -9,10 +10,15 @@
 TVM simplifies as if floats were real numbers: ``x - x`` to 0, ``(x + y) - y`` to ``x``, ``not a < b`` to
 ``b <= a``, ``a < b or a >= b`` to true. These are wrong for infinities, NaN and rounding. It does not cancel
 a sum with a product, which LLVM compiles to one subtraction.
+
+It simplifies integers of 32 and 64 bits as if they were unlimited: ``x + 1 > x`` to true, ``x * 2 // 2`` to
+``x``. torch wraps them, as unsigned integers do.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 from tvm import relax, te, tirx, topi
@@ -20,9 +26,32 @@ from tvm import relax, te, tirx, topi
 from worker.compiler.legalize.registry import Rule
 
 
+def _wrapping(name: str, operation: Callable[[Any, Any], Any]) -> Rule:
+    def rule(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
+        dtype = str(call.ty.dtype)
+        if dtype not in _UNLIMITED:
+            return None
+
+        def compute(left: te.Tensor, right: te.Tensor) -> te.Tensor:
+            left, right = _of_one_shape(left, right)
+
+            def element(*at: Any) -> Any:
+                return operation(*(one(*at).astype(f"u{dtype}") for one in (left, right))).astype(dtype)
+
+            return te.compute(left.shape, element, name=f"T_{name}", tag=topi.tag.BROADCAST)
+
+        return bb.call_te(compute, *call.args, primfunc_name_hint=name)
+
+    return rule
+
+
+_UNLIMITED = ("int32", "int64")
+_subtract_integers = _wrapping("subtract", operator.sub)
+
+
 def _subtract(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     if "float" not in str(call.ty.dtype):
-        return None
+        return _subtract_integers(bb, call)
     return bb.call_te(_difference, *call.args, primfunc_name_hint="subtract")
 
 
@@ -102,6 +131,8 @@ def _of_one_shape(left: te.Tensor, right: te.Tensor) -> tuple[te.Tensor, te.Tens
 
 
 DIFFERENCES: dict[str, Rule] = {
+    "relax.add": _wrapping("add", operator.add),
+    "relax.multiply": _wrapping("multiply", operator.mul),
     "relax.equal": _equal,
     "relax.logical_not": _logical_not,
     "relax.logical_or": _logical_or,

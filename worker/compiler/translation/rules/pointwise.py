@@ -110,8 +110,15 @@ def _relu(emit: Emitter, data: relax.Expr) -> relax.Expr:
 
 
 def _to(emit: Emitter, data: relax.Expr) -> relax.Expr:
-    """Cast to the dtype of the result; a boolean is true where the element is not zero."""
-    return truth(emit, data) if emit.dtype == "bool" else emit.cast(data, emit.dtype)
+    """Cast to the dtype of the result; a boolean is true where the element is not zero.
+
+    Negative floats wrap to unsigned integers, which LLVM leaves undefined: they become integers first.
+    """
+    if emit.dtype == "bool":
+        return truth(emit, data)
+    if emit.dtype.startswith("uint") and is_floating(dtype_of(data)):
+        data = emit.cast(data, "int64" if emit.dtype in ("uint32", "uint64") else "int32")
+    return emit.cast(data, emit.dtype)
 
 
 def _hypot(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -206,8 +206,8 @@ def _bin_count(emit: Emitter, data: relax.Expr, weights: relax.Expr | None, mini
     numbers = emit.cast(data, INDEX)
     if shape_of(data) == (0,):
         return emit(relax.op.zeros((minimum,), emit.dtype))
-    top = emit(relax.op.add(emit(relax.op.max(numbers)), relax.const(1, INDEX)))
-    size = emit.checked_size_from(emit(relax.op.maximum(top, relax.const(minimum, INDEX))))
+    top = emit(relax.op.maximum(emit(relax.op.max(numbers)), relax.const(minimum - 1, INDEX)))
+    size = emit.checked_size_from(emit(relax.op.add(top, relax.const(1, INDEX))))
     added = emit.full(shape_of(data), 1, INDEX) if weights is None else emit.cast(weights, emit.dtype)
     bins = emit(relax.op.zeros((size,), emit.dtype))
     return emit(relax.op.scatter_elements(bins, numbers, added, 0, "add"))
