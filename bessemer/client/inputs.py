@@ -11,10 +11,7 @@ from pydantic import ValidationError
 from bessemer.client.containers import inputs_in, is_array
 from bessemer.contract.base import Document
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
-from bessemer.contract.error_codes import ErrorCode
-from bessemer.contract.error_words import in_words, unknown_field
-from bessemer.contract.request import TARGET_FORMS
-from bessemer.contract.target_names import UNSUPPORTED
+from bessemer.contract.error_words import validation_message
 from bessemer.contract.tensor import InputSpec, parse_input_spec
 from bessemer.errors import InvalidArgumentError
 
@@ -101,24 +98,6 @@ def validated(kind: type[D], fields: object) -> D:
         return kind.model_validate(fields)
     except ValidationError as error:
         raise InvalidArgumentError(validation_message(error, kind)) from error
-
-
-def validation_message(error: ValidationError, kind: type[Document] | None = None) -> str:
-    """The errors of all fields in one line; a ``kind`` of document suggests fields for unknown ones."""
-    text = "; ".join(_field_message(entry["loc"], _in_words(entry, kind)) for entry in error.errors())
-    is_unsupported = any(entry["type"] == UNSUPPORTED for entry in error.errors())
-    return f"{text} [{ErrorCode.TARGET_UNSUPPORTED}]" if is_unsupported else text
-
-
-def _in_words(entry: Mapping[str, Any], kind: type[Document] | None) -> str:
-    if kind is not None and entry["type"] == "extra_forbidden":
-        return unknown_field(kind, entry["loc"])
-    return in_words(entry)
-
-
-def _field_message(place: tuple[int | str, ...], message: str) -> str:
-    shown = ".".join(str(part) for part in place if part not in TARGET_FORMS)
-    return f"{shown}: {message}" if place else message
 
 
 def _unnamed(index: int, value: InputValue, names: Sequence[str]) -> Iterator[InputSpec]:

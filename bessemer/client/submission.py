@@ -28,7 +28,6 @@ from bessemer.client.inputs import (
     named_specs,
     ranges_of,
     validated,
-    validation_message,
 )
 from bessemer.client.ir_modules import NOTHING, Beside, ir_module_bytes, is_ir_module, packed
 from bessemer.client.options import SubmitOptions, UploadOptions
@@ -44,6 +43,7 @@ from bessemer.client.sources import (
 )
 from bessemer.client.steps import Call, Flow, Sleep, Work, exchange, fetch
 from bessemer.contract.base import Digest, Document, is_digest
+from bessemer.contract.error_words import validation_message
 from bessemer.contract.extension import Extension, extension_name
 from bessemer.contract.group import Group
 from bessemer.contract.job import Compilation

@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from bessemer.contract.access import TENANT_PATTERN
 from bessemer.contract.base import DIGEST_PATTERN, DIGEST_PREFIX_PATTERN, MIN_PREFIX
+from bessemer.contract.error_codes import ErrorCode
 from bessemer.contract.names import (
     DOTTED_NAME_PATTERN,
     IDENTIFIER_PATTERN,
@@ -17,8 +18,9 @@ from bessemer.contract.names import (
     did_you_mean,
 )
 from bessemer.contract.options import SCHEDULE_PATTERN
-from bessemer.contract.request import KERNEL_KEY_PATTERN
+from bessemer.contract.request import KERNEL_KEY_PATTERN, TARGET_FORMS
 from bessemer.contract.target import FEATURE_PATTERN, WORD_PATTERN
+from bessemer.contract.target_names import UNSUPPORTED
 from bessemer.contract.tensor import DIMENSION_NAME_PATTERN, TENSOR_NAME_PATTERN
 
 WORD_IN_WORDS = "at most 64 letters, digits, '.', '_' and '-' that begins with a letter or a digit"
@@ -85,6 +87,13 @@ _QUOTED = re.compile(r"'([^']+)'")
 _EXPECTED = "Input should be "
 
 
+def validation_message(error: ValidationError, kind: type[BaseModel] | None = None) -> str:
+    """The errors of all fields in one line; a ``kind`` of document suggests fields for unknown ones."""
+    text = "; ".join(_field_message(entry["loc"], _in_words(entry, kind)) for entry in error.errors())
+    is_unsupported = any(entry["type"] == UNSUPPORTED for entry in error.errors())
+    return f"{text} [{ErrorCode.TARGET_UNSUPPORTED}]" if is_unsupported else text
+
+
 def in_words(detail: Mapping[str, Any]) -> str:
     """An error without its place: what was expected, with the nearest valid value if there is one.
 
@@ -123,6 +132,17 @@ def unknown_field(kind: type[BaseModel], place: Sequence[str | int]) -> str:
     if name in known:
         return "this field belongs to another form and cannot be combined with the fields beside it"
     return f"{TYPES_IN_WORDS['extra_forbidden']}{suggestion(name, known)}"
+
+
+def _in_words(entry: Mapping[str, Any], kind: type[BaseModel] | None) -> str:
+    if kind is not None and entry["type"] == "extra_forbidden":
+        return unknown_field(kind, entry["loc"])
+    return in_words(entry)
+
+
+def _field_message(place: tuple[int | str, ...], message: str) -> str:
+    shown = ".".join(str(part) for part in place if part not in TARGET_FORMS)
+    return f"{shown}: {message}" if place else message
 
 
 def _known_fields(kind: type[BaseModel], place: Sequence[str | int]) -> set[str]:

@@ -4,13 +4,18 @@ import re
 from collections.abc import Mapping, Sequence
 from math import prod
 from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.names import DOTTED_NAME_PATTERN, IDENTIFIER_PATTERN
 from bessemer.contract.tensor import DType, TensorName
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
 
 
 class Baseline(GrowingEnum):
@@ -51,7 +56,29 @@ class TranslationLevel(GrowingEnum):
     TENSOR_EXPRESSIONS = "tensor_expressions"
 
 
-class TranslateOptions(Document):
+class _OptionsType(ModelMetaclass):
+    """Words for Python users. Requests do not come here: pydantic builds their options without a call."""
+
+    def __call__(self, **fields: Any) -> Any:
+        try:
+            return super().__call__(**fields)
+        except ValidationError as error:
+            from bessemer.contract.error_words import validation_message
+            from bessemer.errors import InvalidArgumentError
+
+            reason = validation_message(error, self)  # type: ignore[arg-type]
+            raise InvalidArgumentError(f"{self.__name__}: {reason}") from None
+
+
+class Options(Document, metaclass=_OptionsType):
+    """The options of a stage.
+
+    Raises:
+        InvalidArgumentError: a field is unknown or not valid.
+    """
+
+
+class TranslateOptions(Options):
     """How to translate the model to Relax."""
 
     level: TranslationLevel = Field(
@@ -78,7 +105,7 @@ ImageSize = Annotated[tuple[ImageSide, ImageSide], BeforeValidator(_read_image_s
 """Height and width in pixels."""
 
 
-class InspectOptions(Document):
+class InspectOptions(Options):
     """Which intermediate results to keep."""
 
     ir: bool = Field(
@@ -166,7 +193,7 @@ MAX_RECORDS = 3
 """The two files of MetaSchedule's database, and the file that names their extensions."""
 
 
-class OptimizeOptions(Document):
+class OptimizeOptions(Options):
     """How to rewrite and fuse the graph."""
 
     enable: tuple[RewriteName, ...] = Field(
@@ -268,7 +295,7 @@ class CostModel(GrowingEnum):
     NONE = "none"
 
 
-class TuneOptions(Document):
+class TuneOptions(Options):
     """How much to search for schedules."""
 
     trials: int = Field(
@@ -440,7 +467,7 @@ ARRAYS, LOWERING = "arrays", "lowering"
 """The names of references that are not functions."""
 
 
-class VerifyOptions(Document):
+class VerifyOptions(Options):
     """How close the library's outputs must be to the model's."""
 
     relative: float | None = Field(
@@ -480,7 +507,7 @@ class VerifyOptions(Document):
         )
 
 
-class BenchmarkOptions(Document):
+class BenchmarkOptions(Options):
     """How long to measure, and which baselines."""
 
     seconds: float = Field(

@@ -11,6 +11,7 @@ from bessemer.client.containers import unfold
 from bessemer.client.inputs import named_specs, ranges_of, spec_of, validated
 from bessemer.contract.base import Document
 from bessemer.contract.dynamic import DimensionRange
+from bessemer.contract.options import BenchmarkOptions, Options, TuneOptions
 from bessemer.contract.request import CompilationRequest, Submission
 from bessemer.contract.tensor import DType, InputSpec, TensorSpec
 from bessemer.errors import InvalidArgumentError
@@ -128,4 +129,21 @@ def test_an_unknown_field_comes_with_the_nearest_one(
 ) -> None:
     with pytest.raises(InvalidArgumentError) as refusal:
         validated(kind, {"model": "0" * 64, "target": {"preset": "host"}, **fields})
+    assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (TuneOptions, {"trails": 3}, "TuneOptions: trails: unknown field; did you mean 'trials'?"),
+        (TuneOptions, {"trials": "3"}, "TuneOptions: trials: expected a whole number"),
+        (TuneOptions, {"force": True}, "TuneOptions: `force` needs `spaces`"),
+        (BenchmarkOptions, {"seconds": 0}, "BenchmarkOptions: seconds: expected more than 0"),
+    ],
+)
+def test_a_misspelled_option_in_python_is_refused_in_one_line(
+    kind: type[Options], fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidArgumentError) as refusal:
+        kind(**fields)
     assert str(refusal.value) == message
