@@ -13,9 +13,9 @@ import typer
 from pydantic import ValidationError
 
 from bessemer.cli.output import JsonOption, errors, print_json, print_lines, print_result, reporting, table
-from bessemer.client.inputs import validation_message
 from bessemer.contract.access import DEFAULT_TENANT, Scope
 from bessemer.contract.base import now
+from bessemer.contract.error_words import validation_message
 from bessemer.contract.keys import ApiKey, KeyList, KeyRequest, NewApiKey
 from bessemer.errors import BessemerError, InvalidArgumentError
 
@@ -81,10 +81,10 @@ def revoke(key: KeyArgument, data: DataOption = None) -> None:
     """Make a key invalid. Running servers accept it for up to five more seconds."""
     with reporting(), _database(data, must_exist=True) as (stored, audit):
         found = _existing(stored, key)
-        if not stored.revoke(found.id):
-            raise InvalidArgumentError(f"the key {found.id} is already revoked")
-        _record(audit, "revoke", found)
-        print_lines(errors, f"{found.id}: revoked")
+        is_new = stored.revoke(found.id)
+        if is_new:
+            _record(audit, "revoke", found)
+        print_lines(errors, f"{found.id}: {'revoked' if is_new else 'already revoked'}")
 
 
 @keys.command("rotate")

@@ -6,6 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from bessemer.cli.application import application
+from bessemer.store.database import Database
+from bessemer.store.rows.audit import Audit
+from bessemer.store.settings import StoreSettings
 
 REFUSED = {
     "a tenant's name": (["--tenant", "Vision"], "'Vision' is not a tenant's name"),
@@ -47,6 +50,17 @@ def test_revoking_a_key_says_so(tmp_path: Path) -> None:
     revoked = CliRunner().invoke(application, ["keys", "revoke", key, "--data", str(tmp_path)])
     assert (revoked.exit_code, revoked.stdout) == (0, "")
     assert revoked.stderr == f"{key.split('_')[1]}: revoked\n"
+
+
+def test_revoking_a_key_again_succeeds_and_is_not_audited(tmp_path: Path) -> None:
+    key = CliRunner().invoke(application, ["keys", "create", "--data", str(tmp_path)]).stdout.strip()
+    revoke = ["keys", "revoke", key, "--data", str(tmp_path)]
+    _, again = (CliRunner().invoke(application, revoke) for _ in range(2))
+    assert (again.exit_code, again.stderr) == (0, f"{key.split('_')[1]}: already revoked\n")
+    database = Database(StoreSettings(data=tmp_path).database)
+    actions = [entry.action for entry in Audit(database).page(10).items]
+    database.close()
+    assert actions == ["keys revoke", "keys create"]
 
 
 @pytest.mark.parametrize("command", ["revoke", "rotate"])
