@@ -26,12 +26,9 @@ from bessemer.cli.gate_files import GateCommand
 from bessemer.cli.keys import keys
 from bessemer.cli.records import records
 
-NO_TIME = "Input should be a valid datetime"
-"""The beginning of pydantic's messages for what is not a time."""
-
 
 class Commands(TyperGroup):
-    """Strips pydantic's prefix from error messages, and says what a time looks like."""
+    """Strips pydantic's prefix from error messages."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -39,8 +36,6 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")
-            if error.message.startswith(NO_TIME):
-                error.message = "expected a time, such as 2026-11-01 or 2026-11-01T12:00:00Z"
             raise
 
 

@@ -16,9 +16,10 @@ from pydantic.fields import FieldInfo
 from typer.core import TyperCommand
 
 from bessemer.cli.output import MAX_LISTED
-from bessemer.client.inputs import validated, validation_message
+from bessemer.client.inputs import validated
 from bessemer.client.ir_modules import NOTHING, Beside
 from bessemer.contract.dynamic import DimensionRange, parse_dimension
+from bessemer.contract.error_words import validation_message
 from bessemer.contract.names import did_you_mean
 from bessemer.contract.request import CompilationRequest, Submission
 from bessemer.contract.stage import Stage
@@ -171,11 +172,6 @@ ConstantsOption = Annotated[
     ),
 ]
 
-AfterOption = Annotated[
-    datetime | None,
-    typer.Option(help="Only entries created after this local time: 2026-11-30, 2026-11-30T18:00:00."),
-]
-BeforeOption = Annotated[datetime | None, typer.Option(help="Only entries created before this local time.")]
 LimitOption = Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="Maximum number of results.")]
 
 Value = TypeVar("Value")
@@ -347,9 +343,27 @@ def read_bytes(text: str) -> int:
     return round(size)
 
 
-def aware(moment: datetime | None) -> datetime | None:
-    """A local time with its time zone."""
-    return moment.astimezone() if moment else None
+def read_time(text: str) -> datetime:
+    """Parse a time; without a time zone, it is local. Raises ``typer.BadParameter``."""
+    try:
+        return datetime.fromisoformat(text.strip()).astimezone()
+    except (ValueError, OverflowError) as error:
+        expected = "expected a time, such as 2026-11-01 or 2026-11-01T12:00:00Z"
+        raise typer.BadParameter(expected) from error
+
+
+AfterOption = Annotated[
+    datetime | None,
+    typer.Option(
+        parser=read_time,
+        metavar="TIME",
+        help="Only entries created after this local time: 2026-11-30, 2026-11-30T18:00:00.",
+    ),
+]
+BeforeOption = Annotated[
+    datetime | None,
+    typer.Option(parser=read_time, metavar="TIME", help="Only entries created before this local time."),
+]
 
 
 def option_paths() -> dict[str, FieldInfo]:

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from bessemer.cli.arguments import AfterOption, BeforeOption, LimitOption, aware, read_labels
+from bessemer.cli.arguments import AfterOption, BeforeOption, LimitOption, read_labels
 from bessemer.cli.groups import exit_unless_succeeded, follow_group, show_group
 from bessemer.cli.live_view import compilation_lines
 from bessemer.cli.output import (
@@ -150,8 +150,8 @@ def list_jobs(
             model=model,
             target=target,
             group=group,
-            created_after=aware(after),
-            created_before=aware(before),
+            created_after=after,
+            created_before=before,
         )
         jobs, more = first_of(found, limit)
         documents = tuple(job.document for job in jobs)

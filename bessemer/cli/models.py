@@ -17,7 +17,6 @@ from bessemer.cli.arguments import (
     LimitOption,
     ModelArgument,
     NameOption,
-    aware,
     read_draft,
 )
 from bessemer.cli.live_view import other_method_lines, upload_view
@@ -78,8 +77,8 @@ def list_models(
             state,
             name=name,
             format=model_format,
-            created_after=aware(after),
-            created_before=aware(before),
+            created_after=after,
+            created_before=before,
         )
         models, more = first_of(found, limit)
         lines = table([_row(model) for model in models], HEADINGS, "no models")

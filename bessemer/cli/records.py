@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bessemer.cli.arguments import LimitOption, aware
+from bessemer.cli.arguments import LimitOption, read_time
 from bessemer.cli.output import (
     JsonOption,
     UrlOption,
@@ -67,7 +67,12 @@ WonFilter = Annotated[
 ]
 SinceFilter = Annotated[
     datetime | None,
-    typer.Option("--since", help="Only records since this local time: 2026-11-30, 2026-11-30T18:00:00."),
+    typer.Option(
+        "--since",
+        parser=read_time,
+        metavar="TIME",
+        help="Only records since this local time: 2026-11-30, 2026-11-30T18:00:00.",
+    ),
 ]
 
 
@@ -84,7 +89,7 @@ def list_records(
 ) -> None:
     """List tuning records, newest first."""
     with connected(url) as client:
-        found = client.records(target=target, threads=threads, workload=workload, won=won, since=aware(since))
+        found = client.records(target=target, threads=threads, workload=workload, won=won, since=since)
         items, more = first_of(found, limit)
         page = RecordPage(items=items, next=None)
         print_result(page, table(list(map(_row, page.items)), HEADINGS, "no records"), json)
@@ -104,7 +109,7 @@ def export(
     """Write tuning records, at most 2,000, as a JSON database of TVM's MetaSchedule."""
     with connected(url) as client:
         count = client.export_records(
-            folder, target=target, threads=threads, workload=workload, won=won, since=aware(since)
+            folder, target=target, threads=threads, workload=workload, won=won, since=since
         )
         print_lines(results, f"{folder}: {count} records")
         if count >= MAX_EXPORTED:
@@ -149,9 +154,7 @@ def delete(
     if all(each is None for each in conditions) and not every:
         raise typer.BadParameter("give a condition, or --all to delete every record")
     with connected(url) as client:
-        found = client.delete_records(
-            target=target, threads=threads, workload=workload, won=won, since=aware(since)
-        )
+        found = client.delete_records(target=target, threads=threads, workload=workload, won=won, since=since)
         print_result(found, [f"{found.deleted} records deleted"], json)
 
 

@@ -1,6 +1,7 @@
 """Options of the command line as fields of a request."""
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from typer import BadParameter
 from typer.testing import CliRunner
 
 from bessemer.cli.application import application
-from bessemer.cli.arguments import option_paths, read_bytes, read_draft
+from bessemer.cli.arguments import option_paths, read_bytes, read_draft, read_time
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.tensor import parse_input_spec
@@ -285,7 +286,17 @@ def test_a_schedule_without_a_function_or_a_file_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("command", [("jobs", "--after"), ("records", "list", "--since")])
-def test_a_refused_time_comes_with_the_valid_forms(command: tuple[str, ...]) -> None:
-    ran = CliRunner().invoke(application, [*command, "yesterday"], env={"COLUMNS": "200"})
+@pytest.mark.parametrize("text", ["yesterday", "2026-11-31", "0001-01-01T00:00:00+14:00"])
+def test_a_refused_time_comes_with_the_valid_forms(command: tuple[str, ...], text: str) -> None:
+    ran = CliRunner().invoke(application, [*command, text], env={"COLUMNS": "200"})
     assert ran.exit_code == 2
     assert "expected a time, such as 2026-11-01 or 2026-11-01T12:00:00Z" in ran.stderr
+
+
+@pytest.mark.parametrize("text", ["2026-11-01", "2026-11-01T00:00:00", " 2026-11-01 00:00 "])
+def test_a_time_without_a_time_zone_is_local(text: str) -> None:
+    assert read_time(text) == datetime(2026, 11, 1).astimezone()
+
+
+def test_a_time_may_have_a_time_zone() -> None:
+    assert read_time("2026-11-01T12:00:00Z") == datetime(2026, 11, 1, 12, tzinfo=UTC)
