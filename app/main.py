@@ -208,7 +208,7 @@ async def _open_access(settings: AppSettings, store: Store) -> AsyncIterator[Acc
             client = await stack.enter_async_context(httpx.AsyncClient())
             tokens = TokenVerifier(read_policy(settings.oidc_policy), client)
         login = Login(settings, store.keys, tokens)
-        await login.asks_for_keys()  # caches the answer in case the database becomes unavailable
+        await login.asks_for_keys()  # remembers that keys exist in case the database becomes unavailable
         yield Access(login, store.audit)
 
 

@@ -79,7 +79,11 @@ class Login:
         return await self._caller_of_token(request, credential, self._tokens)
 
     async def asks_for_keys(self) -> bool:
-        """Whether callers must prove who they are."""
+        """Whether callers must prove who they are.
+
+        Raises:
+            StoreUnavailableError: the database is unavailable, and may have got a key in the meantime.
+        """
         mode = self._settings.auth
         if mode is not AuthMode.AUTO:
             return mode is AuthMode.REQUIRED
@@ -88,11 +92,7 @@ class Login:
         until, found = self._asks_for_keys
         if found or time.monotonic() < until:
             return found
-        try:
-            found = await run_in_threadpool(self._keys.any_exist)
-        except StoreUnavailableError:
-            if not until:
-                raise
+        found = await run_in_threadpool(self._keys.any_exist)
         self._asks_for_keys = (time.monotonic() + CACHE_SECONDS, found)
         return found
 

@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from app.http.problems import problem_response, store_problem
+from app.http.problems import problem_response
 from app.identity.authentication import Access
+from app.identity.login import Login
 from app.identity.scopes import READING
 from app.middleware import Middleware
 from app.settings import AppSettings
@@ -35,10 +36,7 @@ class Origins(Middleware):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         request = Request(scope)
-        try:
-            problem = await _problem_of(request)
-        except StoreError as error:
-            problem = store_problem(error)
+        problem = await _problem_of(request)
         answer = self._app if problem is None else problem_response(request, problem)
         await answer(scope, receive, send)
 
@@ -46,8 +44,9 @@ class Origins(Middleware):
 async def _problem_of(request: Request) -> Problem | None:
     settings: AppSettings = request.app.state.settings
     access: Access = request.app.state.access
-    serves_any_name = not settings.allowed_hosts and await access.login.asks_for_keys()
-    problem = None if serves_any_name else host_problem(_header(request, "host"), settings.allowed_hosts)
+    problem = host_problem(_header(request, "host"), settings.allowed_hosts)
+    if problem is not None and not settings.allowed_hosts and await _asks_for_keys(access.login):
+        problem = None
     if problem is not None or request.method in READING:
         return problem
     return origin_problem(
@@ -56,6 +55,14 @@ async def _problem_of(request: Request) -> Problem | None:
         _header(request, "sec-fetch-site"),
         settings.allowed_origins,
     )
+
+
+async def _asks_for_keys(login: Login) -> bool:
+    """Whether callers need keys; False, which refuses other names, while the database is unavailable."""
+    try:
+        return await login.asks_for_keys()
+    except StoreError:
+        return False
 
 
 def host_problem(host: str, allowed: Collection[str]) -> Problem | None:

@@ -247,6 +247,34 @@ async def test_without_keys_a_service_on_loopback_asks_for_none(
         assert (await client.get(route)).status_code == 200
 
 
+@pytest.mark.parametrize("has_key", [False, True])
+async def test_nobody_is_an_administrator_without_a_key_while_the_database_is_away(
+    has_key: bool, settings: AppSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.identity.login.CACHE_SECONDS", 0.0)
+    app = create_app(settings.model_copy(update={"auth": AuthMode.AUTO}))
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
+    ):
+        assert (await client.get("/metrics")).status_code == 200
+        if has_key:
+            make_key(app.state.service)
+        file = settings.folder / "bessemer.sqlite"
+        file.rename(file.with_suffix(".away"))
+        file.mkdir()
+        app.state.service.store.database.close()
+        away = await client.get("/metrics")
+        assert (away.status_code, away.json()["code"]) == (503, "unavailable")
+        assert (await client.get("/healthz")).status_code == 200
+        foreign = await client.get("/healthz", headers={"Host": "evil.example"})
+        assert foreign.json()["code"] == "host-refused"
+        assert (await client.get("/readyz")).json()["database"] is False
+        file.rmdir()
+        file.with_suffix(".away").rename(file)
+        assert (await client.get("/metrics")).status_code == (401 if has_key else 200)
+
+
 async def test_the_administrators_key_of_the_settings_works_until_it_is_replaced(
     settings: AppSettings,
 ) -> None:
