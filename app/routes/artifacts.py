@@ -5,13 +5,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from app.http.accept import prefers_html
-from app.http.downloads import artifact_response
+from app.http.downloads import artifact_response, text_response
 from app.openapi import document as documentation
 from app.openapi.document import LOOKUP, Responses, answer, described, problems
 from app.routes.lookup import CompilationDep, named_artifact
-from app.service import ServiceDep
+from app.service import ServiceDep, TenantService
 from bessemer.bundle.manifest import REPORT, REPORT_PAGE
-from bessemer.contract.job import Artifact, ArtifactList
+from bessemer.contract.job import LOG, Artifact, ArtifactList, Compilation
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Report
 
@@ -66,8 +66,11 @@ async def list_artifacts(job: CompilationDep) -> ArtifactList:
     responses=DOWNLOAD | ARTIFACT_PROBLEMS,
 )
 def get_artifact(service: ServiceDep, request: Request, job: CompilationDep, name: ArtifactName) -> Response:
-    """Download a file, with its digest as `ETag`. Supports `Range`, `If-Range` and `If-None-Match`."""
-    return artifact_response(service, request, named_artifact(job, name), job.file_stem)
+    """Download a file, with its digest as `ETag`. Supports `Range`, `If-Range` and `If-None-Match`.
+
+    A finished compilation that does not list `log.txt` answers with the tail of its log, which may be empty.
+    """
+    return _download(service, request, job, name)
 
 
 @router.head(
@@ -78,7 +81,7 @@ def get_artifact(service: ServiceDep, request: Request, job: CompilationDep, nam
 )
 def head_artifact(service: ServiceDep, request: Request, job: CompilationDep, name: ArtifactName) -> Response:
     """Return the headers of the download, without the body."""
-    return artifact_response(service, request, named_artifact(job, name), job.file_stem)
+    return _download(service, request, job, name)
 
 
 @router.get(
@@ -97,3 +100,10 @@ def get_report(service: ServiceDep, request: Request, job: CompilationDep) -> Re
     response = artifact_response(service, request, named_artifact(job, name), job.file_stem)
     response.headers["Vary"] = "Accept"
     return response
+
+
+def _download(service: TenantService, request: Request, job: Compilation, name: str) -> Response:
+    is_listed = any(artifact.name == name for artifact in job.artifacts)
+    if name == LOG and job.state.final and not is_listed:
+        return text_response(service.data.jobs.log_tail(job.id))
+    return artifact_response(service, request, named_artifact(job, name), job.file_stem)

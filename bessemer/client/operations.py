@@ -16,7 +16,7 @@ from bessemer.contract.code import CodeKind, listed_name
 from bessemer.contract.device import DeviceList, platforms_of
 from bessemer.contract.extension import ExtensionPage
 from bessemer.contract.group import Comparison, Group
-from bessemer.contract.job import Artifact, Compilation, CompilationPage, JobState
+from bessemer.contract.job import LOG, Artifact, Compilation, CompilationPage, JobState
 from bessemer.contract.listing import CompilationQuery, ModelQuery
 from bessemer.contract.model import ModelPage
 from bessemer.contract.problem import ErrorCode
@@ -31,6 +31,11 @@ from bessemer.errors import (
     NoWorkerError,
     RequestRefusedError,
 )
+
+EMPTY_LOG = Artifact(
+    name=LOG, digest=hashlib.sha256().hexdigest(), size_bytes=0, media_type="text/plain; charset=utf-8"
+)
+"""What a server that does not list it sends for a compilation that printed nothing."""
 
 NO_LABELS: Mapping[str, str | None] = MappingProxyType({})
 
@@ -221,6 +226,8 @@ def _artifact(compilation: Compilation, name: str) -> Artifact:
     for artifact in compilation.artifacts:
         if artifact.name == name:
             return artifact
+    if name == LOG and compilation.state is JobState.SUCCEEDED:
+        return EMPTY_LOG
     where = f"compilation {compilation.id} ({compilation.state}) has no artifact '{name}'"
     if not compilation.state.final:
         raise InvalidArgumentError(f"{where} yet: wait until it ends")

@@ -51,9 +51,9 @@ def hole(file: Path) -> None:
     os.truncate(file, LIMIT_BYTES + 1)
 
 
-def collected(folder: Path, make: Callable[[Path], None]) -> tuple[str, ...]:
+def collected(folder: Path, make: Callable[[Path], None], printed: str = "printed") -> tuple[str, ...]:
     (folder / "output").mkdir()
-    (folder / "log.txt").write_text("printed")
+    (folder / "log.txt").write_text(printed)
     make(folder / "output" / "bundle.tar.zst")
     artifacts = open_artifacts(f"file://{folder}/store")
     try:
@@ -73,6 +73,10 @@ def test_only_regular_files_within_their_limit_are_accepted(
 
 def test_plain_files_are_stored_with_the_log(tmp_path: Path) -> None:
     assert collected(tmp_path, plain) == ("bundle.tar.zst", "log.txt")
+
+
+def test_an_empty_log_is_no_artifact(tmp_path: Path) -> None:
+    assert collected(tmp_path, plain, printed="") == ("bundle.tar.zst",)
 
 
 def test_files_are_moved_once_and_a_second_try_finds_them(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def collect(
     max_bytes: int,
     stored: dict[str, Artifact],
 ) -> tuple[Artifact, ...]:
-    """Store the files that the child named, and its log.
+    """Store the files that the child named, and its log if it printed anything.
 
     Files that a failed job would not keep are moved into the store.
 
@@ -69,6 +69,7 @@ def collect(
     files = [file for file in (*named, (LOG_NAME, folder / LOG_NAME)) if file[0] not in stored]
     for name, path in files:
         _check(name, path)
+    files = [(name, path) for name, path in files if name != LOG_NAME or path.lstat().st_size]
     total_bytes = sum(path.lstat().st_size for _, path in files)
     if total_bytes > max_bytes:
         raise MisbehavedError(f"its artifacts have {total_bytes} bytes; the limit is {max_bytes}")
@@ -80,7 +81,7 @@ def collect(
     with ThreadPoolExecutor(STORED_AT_ONCE) as threads:
         for stored_one in [threads.submit(store, *file) for file in files]:
             stored_one.result()
-    return tuple(stored[name] for name in (*compiled.files, LOG_NAME))
+    return tuple(stored[name] for name in (*compiled.files, LOG_NAME) if name in stored)
 
 
 def collect_left(folder: Path, artifacts: TenantArtifacts, max_bytes: int) -> tuple[Artifact, ...]:

@@ -33,6 +33,18 @@ async def test_a_compilation_that_runs_has_no_artifacts(api: AsyncClient, job: s
     assert "queued" in missing.json()["detail"]
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_a_log_that_is_not_listed_is_empty_once_the_compilation_has_ended(
+    api: AsyncClient, played: PlayedWorker, job: str, method: str
+) -> None:
+    path = f"/v1/compilations/{job}/artifacts/log.txt"
+    assert (await api.request(method, path)).status_code == 404
+    played.succeed(job, played.start(job))
+    response = await api.request(method, path)
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["Content-Type"].startswith("text/plain")
+
+
 async def test_an_artifact_is_downloaded_whole(api: AsyncClient, done: str) -> None:
     response = await api.get(f"{done}/artifacts/bundle.tar.zst")
     assert (response.status_code, response.content) == (200, BUNDLE)

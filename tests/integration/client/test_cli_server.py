@@ -247,6 +247,9 @@ def test_a_bundle_and_an_artifact_are_downloaded(
     fake_worker.succeed(job.id)
     folder, single = tmp_path / "bundle", tmp_path / "single.tar.zst"
     assert bessemer(server, "download", job.id, "--output", folder).returncode == 0
+    log = tmp_path / "log.txt"
+    assert bessemer(server, "download", job.id, "--output", log, "--artifact", "log.txt").returncode == 0
+    assert log.read_bytes() == b""  # the log is not listed
     fetched = bessemer(server, "download", job.id, "--output", single, "--artifact", "bundle.tar.zst")
     assert fetched.returncode == 0, fetched.stderr
     assert (folder / "SHA256SUMS").is_file()

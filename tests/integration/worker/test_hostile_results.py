@@ -51,10 +51,18 @@ def leaving(plant: str, files: tuple[str, ...] = ("report.json",)) -> str:
     return LEAVE.format(plant=plant, line=json.dumps(message).encode() + b"\n")
 
 
-def test_plain_files_are_taken(rig: Rig) -> None:
-    row = rig.handle(rig.job(leaving(PLAIN), stop_after=Stage.BUILD), sandbox=SandboxMode.OFF)
+@pytest.mark.parametrize(
+    ("plant", "names"),
+    [
+        (f'print("seen", flush=True); {PLAIN}', ["report.json", "log.txt"]),
+        (PLAIN, ["report.json"]),
+    ],
+    ids=["with a log", "silent"],
+)
+def test_plain_files_are_taken(rig: Rig, plant: str, names: list[str]) -> None:
+    row = rig.handle(rig.job(leaving(plant), stop_after=Stage.BUILD), sandbox=SandboxMode.OFF)
     assert row.state is JobState.SUCCEEDED
-    assert [artifact.name for artifact in row.artifacts] == ["report.json", "log.txt"]
+    assert [artifact.name for artifact in row.artifacts] == names
 
 
 @pytest.mark.parametrize(
