@@ -12,11 +12,10 @@ from pathlib import Path
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
+from app.console import rendering
 from app.console.rendering import page
 from bessemer.contract.problem import ErrorCode, make_problem
 
-SITE = Path(__file__).parents[1] / "guide"
-"""Where ``make guide`` puts the site."""
 INDEX = "index.html"
 SMALLEST_COMPRESSED = 1024
 CACHE_CONTROL = "no-cache"
@@ -53,9 +52,9 @@ async def show_start(request: Request) -> Response:
 @router.api_route("/guide/{name:path}", methods=["GET", "HEAD"])
 def show_file(request: Request, name: str) -> Response:
     """A page or a file of the site."""
-    path = found(SITE, name)
+    path = found(rendering.SITE, name)
     if path is None:
-        folder = found(SITE, f"{name}/") if name and not name.endswith("/") else None
+        folder = found(rendering.SITE, f"{name}/") if name and not name.endswith("/") else None
         if folder is not None:
             return RedirectResponse(f"{request.scope.get('root_path', '')}/guide/{name}/", 308)
         return _missing(request, name)
@@ -101,7 +100,7 @@ def _read(path: Path, _changed_at: int) -> SiteFile:
 
 
 def _missing(request: Request, name: str) -> Response:
-    if found(SITE, "") is None:
+    if found(rendering.SITE, "") is None:
         return page(request, "guide_missing.html.j2", 404)
     problem = make_problem(ErrorCode.NOT_FOUND, f"The guide has no page '{name[:128]}'.")
     return page(request, "problem.html.j2", problem.status, problem=problem)

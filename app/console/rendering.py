@@ -12,6 +12,9 @@ from bessemer.contract.access import Scope
 from bessemer.figures.templates import open_templates
 from bessemer.figures.words import duration, percent
 
+SITE = Path(__file__).parents[1] / "guide"
+"""Where ``make guide`` puts the documentation site."""
+
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -50,14 +53,15 @@ def render(request: Request, template: str, **values: object) -> str:
     Args:
         request: its root path prefixes every address, so that a proxy may serve the console below a path.
         template: the template's file name.
-        values: what the template shows besides ``root``, ``static``, ``caller``, ``may_compile`` and
-            ``is_admin``.
+        values: what the template shows besides ``root``, ``static``, ``has_guide``, ``caller``,
+            ``may_compile`` and ``is_admin``.
     """
     root = request.scope.get("root_path", "")
     caller: Caller | None = getattr(request.state, "caller", None)
     return TEMPLATES.get_template(template).render(
         root=root,
         static=lambda name: f"{root}{address(name)}",
+        has_guide=(SITE / "index.html").is_file(),
         caller=caller,
         may_compile=caller is not None and caller.scope.includes(Scope.COMPILE),
         is_admin=caller is not None and caller.scope is Scope.ADMIN,

@@ -12,7 +12,7 @@ from app_samples import DIGEST, IMAGE, MODEL_BYTES, REPORT, REPORT_JSON, TARGET,
 from callers import client_of
 from fastapi import FastAPI
 
-from app.console import guide
+from app.console import rendering
 from app.console.compare import MOST
 from app.identity.scopes import required_scope
 from app.main import create_app
@@ -431,7 +431,7 @@ async def test_another_sites_form_creates_no_key(api: httpx.AsyncClient, front: 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A documentation site of two pages."""
-    monkeypatch.setattr(guide, "SITE", tmp_path)
+    monkeypatch.setattr(rendering, "SITE", tmp_path)
     (tmp_path / "usage").mkdir()
     for name in ("index.html", "usage/index.html"):
         (tmp_path / name).write_text(f"<!doctype html><script>1</script><h1>{name}</h1>" + " " * 2000)
@@ -456,8 +456,13 @@ async def test_the_guide_needs_no_key(app: FastAPI, front: Service, site: Path) 
         assert (await visitor.post("/guide/")).status_code == 405
 
 
-async def test_a_guide_that_is_not_built_says_how(
+async def test_pages_link_to_the_guide(api: httpx.AsyncClient, site: Path) -> None:
+    assert 'href="/guide/"' in checked(await api.get("/console/compilations"))
+
+
+async def test_no_page_links_to_a_guide_that_is_not_built_and_its_address_says_how(
     api: httpx.AsyncClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guide, "SITE", tmp_path / "none")
+    monkeypatch.setattr(rendering, "SITE", tmp_path / "none")
+    assert "/guide/" not in checked(await api.get("/console/compilations"))
     assert "make guide" in checked(await api.get("/guide/"), 404)
