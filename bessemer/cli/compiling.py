@@ -268,6 +268,8 @@ def check(
         if no_wait:
             client.require_worker(draft.request)
         job = submitted(client, model, draft, console)
+        if not json:
+            print_lines(console, f"console {client.console}/compilations/{job.id}")
         follow(job, console)
         _finish_check(job, json, explain)
 
