@@ -274,9 +274,10 @@ class Compilation(Document):
 
     @property
     def shown_state(self) -> str:
-        """The state in words; of a check that has ended, what it found."""
+        """The state in words; of a check that has ended, what it found, which early releases did not keep."""
         if self.compiles is None:
-            return self.state.value
+            is_check = self.state is JobState.SUCCEEDED and self.request.stop_after is Stage.TRANSLATE
+            return "check: see its report" if is_check else self.state.value
         return "check: compiles" if self.compiles else "check: does not compile"
 
     @property

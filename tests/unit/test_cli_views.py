@@ -205,6 +205,16 @@ def test_a_check_says_what_it_found(compiles: bool | None, state: str) -> None:
     assert shown(JobState.SUCCEEDED, compiles=compiles)[0] == f"compilation 01234567: {state}"
 
 
+def test_an_early_check_without_a_finding_points_to_its_report() -> None:
+    target = PresetTarget(preset="host")
+    request = CompilationRequest(model="0" * 64, target=target, stop_after=Stage.TRANSLATE)
+    states = {
+        state: shown(state, request=request, stage=Stage.TRANSLATE)[0].partition(": ")[2]
+        for state in (JobState.RUNNING, JobState.SUCCEEDED, JobState.CANCELLED)
+    }
+    assert list(states.values()) == ["running", "check: see its report", "cancelled"]
+
+
 def test_name_and_labels_are_shown() -> None:
     lines = shown(JobState.QUEUED, name="mlp")
     assert lines[:2] == ["compilation 01234567: queued", "name        mlp"]
