@@ -1,11 +1,12 @@
 """The stages of a compilation on one axis of time. Pure functions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.stage import Stage
 from bessemer.figures import words
+from bessemer.figures.words import search_note
 
 QUEUE = "queue"
 DONE, RUNNING, FAILED, ENDED, WAITING, SKIPPED = "done", "running", "failed", "ended", "waiting", "skipped"
@@ -56,7 +57,8 @@ def timeline(job: Compilation, at: datetime) -> Timeline:
     for stage in _stages(job):
         if stage in seconds:
             state = FAILED if stage is Stage.TRANSLATE and job.compiles is False else DONE
-            rows.append(_row(stage.value, state, seconds[stage], start, whole))
+            row = _row(stage.value, state, seconds[stage], start, whole)
+            rows.append(replace(row, time=row.time + search_note(stage, job.request.searches)))
             start += seconds[stage]
         elif stage == job.stage and job.state is not JobState.QUEUED:
             rows.append(_row(stage.value, _state_of_last(job), running, start, whole))

@@ -32,7 +32,7 @@ from bessemer.contract.report import (
 from bessemer.contract.request import Entry
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
-from bessemer.figures.words import counted, short_search
+from bessemer.figures.words import counted, search_note, short_search
 
 BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
@@ -63,15 +63,17 @@ def upload_view(console: Console, name: str) -> Iterator[UploadProgress]:
 
 
 @contextmanager
-def stage_view(console: Console, shown_missing: str | None = None) -> Iterator["StageView"]:
-    """A view of a compilation's progress.
+def stage_view(
+    console: Console, shown_missing: str | None = None, searches: bool = True
+) -> Iterator["StageView"]:
+    """A view of the progress of a compilation that searches or not.
 
     ``shown_missing`` is what the compilation waits for, if that was already printed.
     """
     if not console.is_terminal:
-        yield PlainStages(console, shown_missing)
+        yield PlainStages(console, shown_missing, searches)
         return
-    view = _LiveStages()
+    view = _LiveStages(searches)
     with Live(view, console=console, refresh_per_second=10):
         yield view
 
@@ -79,7 +81,8 @@ def stage_view(console: Console, shown_missing: str | None = None) -> Iterator["
 class _LiveStages:
     """The stages with their times, redrawn by rich."""
 
-    def __init__(self) -> None:
+    def __init__(self, searches: bool) -> None:
+        self._searches = searches
         self._timeline = Timeline()
         self._spinner = Spinner("dots")
         self._place = "queued"
@@ -102,7 +105,8 @@ class _LiveStages:
     def _row(self, stage: Stage, timeline: Timeline) -> tuple[RenderableType, ...]:
         for done in timeline.finished:
             if done.stage is stage:
-                return Text("✓", style="green"), Text(stage.value), Text(f"{done.seconds:.2f} s"), Text()
+                shown = f"{done.seconds:.2f} s{search_note(stage, self._searches)}"
+                return Text("✓", style="green"), Text(stage.value), Text(shown), Text()
         if stage is not timeline.running:
             return Text(" "), Text(stage.value, style="dim"), Text(), Text()
         elapsed = Text(f"{time.monotonic() - timeline.running_since:.1f} s", style="cyan")
@@ -124,8 +128,9 @@ def _bar(timeline: Timeline) -> RenderableType:
 class PlainStages:
     """The stages line by line, with progress only for stages that are slow or wait."""
 
-    def __init__(self, console: Console, shown_missing: str | None = None) -> None:
+    def __init__(self, console: Console, shown_missing: str | None = None, searches: bool = True) -> None:
         self._console = console
+        self._searches = searches
         self._stage_began_at: datetime | None = None
         self._shown = shown_missing
 
@@ -142,7 +147,7 @@ class PlainStages:
             self._stage_began_at = event.at
         if event.type is EventType.QUEUED and self._shown is not None:
             return
-        line = event_line(event)
+        line = event_line(event, self._searches)
         if line is not None and (event.type is not EventType.PROGRESS or self._is_shown(event)):
             print_lines(self._console, line)
 
@@ -179,7 +184,8 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield f"target      {target.name} ({_hardware(target)})"
     if compilation.stages:
         yield "stages      " + ", ".join(
-            f"{entry.stage} {entry.seconds:.2f} s" for entry in compilation.stages
+            f"{entry.stage} {entry.seconds:.2f} s{search_note(entry.stage, compilation.request.searches)}"
+            for entry in compilation.stages
         )
     yield from _stage_lines(compilation)
     if compilation.sandbox and compilation.sandbox.lost:

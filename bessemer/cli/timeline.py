@@ -10,6 +10,7 @@ from bessemer.contract.job import Event, EventType, Progress
 from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import StageTime
 from bessemer.contract.stage import UNITS, Stage
+from bessemer.figures.words import search_note
 
 LONGEST_NAME = 48
 
@@ -91,8 +92,8 @@ def _shortened(word: str) -> str:
     return word if len(word) <= LONGEST_NAME else f"{word[: LONGEST_NAME - 1]}…"
 
 
-def event_line(event: Event) -> str | None:
-    """An event in one line; None for events without a line."""
+def event_line(event: Event, searches: bool = True) -> str | None:
+    """An event of a compilation that searches or not, in one line; None for events without a line."""
     data = event.data
     match event.type:
         case EventType.QUEUED:
@@ -101,7 +102,8 @@ def event_line(event: Event) -> str | None:
             again = f", attempt {data['attempt']}" if data.get("attempt", 1) > 1 else ""
             return f"started on {data.get('worker', 'a worker')}{again}"
         case EventType.STAGE_FINISHED:
-            return f"{data.get('stage', '?'):<10} {data.get('seconds', 0.0):.2f} s"
+            note = search_note(data.get("stage"), searches)
+            return f"{data.get('stage', '?'):<10} {data.get('seconds', 0.0):.2f} s{note}"
         case EventType.PROGRESS:
             count = shown_count(data.get("stage"), data.get("done"), data.get("total"), data.get("detail"))
             return f"{data.get('stage', '?'):<10} {count}"

@@ -71,8 +71,9 @@ def watch(
     ``while_queued`` is called repeatedly with the job's place in the queue; an exception ends the wait.
     """
     print_lines(console, first_line(job.document))
-    missing = missing_worker(job.document)
-    with suppress(CompilationFailedError, CompilationCancelledError), stage_view(console, missing) as view:
+    missing, searches = missing_worker(job.document), job.document.request.searches
+    ended = suppress(CompilationFailedError, CompilationCancelledError)
+    with ended, stage_view(console, missing, searches) as view:
         _wait_in_queue(job, view, while_queued)
         job.wait(on_event=view.show_event if on_event is None else _both(view.show_event, on_event))
 

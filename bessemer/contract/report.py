@@ -141,10 +141,17 @@ class BaselineResult(Document):
         return not self.doubt
 
 
+RUNTIME = "runtime"
+"""Stands for the work of a run outside the functions."""
+
+
 class FunctionTime(Document):
     """The time of one function of the library in one run of the model."""
 
-    name: str = Field(description="The function's name; `runtime` stands for the rest of a run.")
+    name: str = Field(
+        description="The function's name; `runtime` stands for the rest of a run: checking the inputs, "
+        "allocating results and calling the functions."
+    )
     calls: int = Field(description="Number of calls in one run of the model.")
     milliseconds: float = Field(description="The median of the runs.")
     best_milliseconds: float = Field(default=0.0, description="The time in its fastest run.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from bessemer.contract.report import FunctionTime, Latency, SearchPoint, StageTime, TuneTask
-from bessemer.figures.words import TIMES, count, duration, percent, three_digits
+from bessemer.figures.words import TIMES, count, duration, percent, search_note, three_digits
 
 SHOWN_FUNCTIONS = 15
 TAIL_LIMIT = 2.5
@@ -218,7 +218,7 @@ def function_bars(functions: Iterable[FunctionTime], shown: int = SHOWN_FUNCTION
     )
 
 
-def stage_bars(stages: Sequence[StageTime]) -> tuple[Bar, ...]:
+def stage_bars(stages: Sequence[StageTime], searches: bool = True) -> tuple[Bar, ...]:
     """One bar for each stage, starting where the previous one ended."""
     total = sum(stage.seconds for stage in stages)
     starts = [0.0, *accumulate(stage.seconds for stage in stages)]
@@ -226,7 +226,7 @@ def stage_bars(stages: Sequence[StageTime]) -> tuple[Bar, ...]:
     return tuple(
         Bar(
             label=stage.stage.value,
-            value=duration(stage.seconds * 1000),
+            value=duration(stage.seconds * 1000) + search_note(stage.stage, searches),
             start=_place(start, total),
             width=max(_place(stage.seconds, total), 0.4),
             strong=stage.seconds == longest,

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from bessemer.contract.options import SearchEnd
 from bessemer.contract.report import (
     ANALYTIC,
+    RUNTIME,
     BaselineResult,
     DeviceEntryRun,
     Estimate,
     Execution,
+    FunctionTime,
     GivenSchedule,
     MachineCeiling,
     PeerComparison,
@@ -22,6 +24,7 @@ from bessemer.contract.report import (
     TuneTask,
     TuneVerdict,
 )
+from bessemer.contract.stage import Stage
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -129,6 +132,22 @@ def ratio_words(ratio: float) -> str:
     if abs(ratio - 1) <= SAME_WITHIN:
         return "as fast as"
     return f"{_times(1 / ratio)} faster than" if ratio < 1 else f"{_times(ratio)} slower than"
+
+
+def search_note(stage: object, searches: bool) -> str:
+    """What to append to the time of the stage ``tune``, which chooses schedules even without a search."""
+    return " (no search)" if stage == Stage.TUNE and not searches else ""
+
+
+def runtime_note(functions: Iterable[FunctionTime]) -> str:
+    """What the entry `runtime` among the functions is; empty if there is none."""
+    if not any(function.name == RUNTIME and function.milliseconds > 0 for function in functions):
+        return ""
+    return (
+        f"“{RUNTIME}” is the rest of a run: checking the inputs, allocating results and calling the "
+        "functions. That takes microseconds, however much the functions compute, so its share is large in "
+        "small models."
+    )
 
 
 def short_search(verdict: TuneVerdict) -> str:

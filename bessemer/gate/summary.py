@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 from bessemer.contract.names import shown_labels
 from bessemer.contract.problem import Problem
+from bessemer.figures.words import search_note
 from bessemer.gate.policy import Bound, Measure, Outcome, Verdict, shown_percent
 
 PASSED_SIGN, WARNING_SIGN, OTHER_SIGN = "✅", "⚠️", "❌"
@@ -108,7 +109,10 @@ def _lines(outcome: Outcome, console: str) -> Iterator[str]:
     if outcome.measures:
         yield from _table(outcome.measures)
     if document.stages:
-        shown = ", ".join(f"{stage.stage} {stage.seconds:.2f} s" for stage in document.stages)
+        shown = ", ".join(
+            f"{entry.stage} {entry.seconds:.2f} s{search_note(entry.stage, document.request.searches)}"
+            for entry in document.stages
+        )
         yield from ("", f"Stages: {shown}.")
     labels = "".join(f", {_escaped(label)}" for label in shown_labels(document.request.labels))
     model = f"model `{document.request.model[:12]}`"

@@ -361,6 +361,21 @@ def test_an_event_is_at_most_one_line(happened: Event, line: str | None) -> None
     assert event_line(happened) == line
 
 
+@pytest.mark.parametrize(
+    ("stage", "searches", "line"),
+    [
+        ("tune", False, "tune       0.12 s (no search)"),
+        ("tune", True, "tune       0.12 s"),
+        ("build", False, "build      0.12 s"),
+    ],
+)
+def test_the_stage_tune_says_if_nothing_was_searched(stage: str, searches: bool, line: str) -> None:
+    printed = io.StringIO()
+    stages = PlainStages(Console(file=printed, force_terminal=False, width=80), searches=searches)
+    stages.show_event(event(EventType.STAGE_FINISHED, stage=stage, seconds=0.12))
+    assert printed.getvalue() == f"{line}\n"
+
+
 def test_plain_output_prints_progress_of_the_search_and_of_slow_stages() -> None:
     printed = io.StringIO()
     view = plain_stages(printed)

@@ -10,6 +10,7 @@ from app.console.result import memory_chart
 from app.console.time_map import SHOWN_FUNCTIONS, kind_of, lines_of, short_operator, shown_place, time_map
 from app.console.timeline import timeline
 from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.options import TuneOptions
 from bessemer.contract.problem import SourcePlace
 from bessemer.contract.report import (
     FunctionTime,
@@ -219,6 +220,17 @@ def test_stages_have_a_state(compilation: Compilation, states: dict[str, str]) -
     rows = {row.name: row.state for row in found.rows}
     assert {name: rows[name] for name in states} == states
     assert all(row.start >= 0 and row.start + row.width <= 100.01 for row in found.rows)
+
+
+@pytest.mark.parametrize(("trials", "time"), [(0, "2.00 s (no search)"), (8, "2.00 s")])
+def test_the_stage_tune_says_if_nothing_was_searched(trials: int, time: str) -> None:
+    request = job(JobState.QUEUED).request.model_copy(update={"tune": TuneOptions(trials=trials)})
+    stages = (StageTime(stage=Stage.TUNE, seconds=2),)
+    compilation = job(JobState.SUCCEEDED, request=request, stages=stages, finished_at=NOON)
+
+    rows = {row.name: row.time for row in timeline(compilation, NOON).rows}
+
+    assert rows["tune"] == time
 
 
 def test_a_stage_begins_where_the_one_before_it_ended() -> None:

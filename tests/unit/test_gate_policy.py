@@ -354,7 +354,7 @@ def test_the_summary_names_the_bound_of_every_figure() -> None:
         "| outputs |  |  |  | 100.0 % ⚠️ | no bound |",
         "| largest error (absolute) | 3.6e-07 | within its tolerance (`verify`) |  |  |  |",
     ]
-    assert "Stages: capture 0.25 s, tune 2.00 s." in text
+    assert "Stages: capture 0.25 s, tune 2.00 s (no search)." in text
 
 
 def test_the_worst_breach_comes_first() -> None:

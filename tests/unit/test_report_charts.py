@@ -75,6 +75,13 @@ def test_each_stage_begins_where_the_one_before_ended() -> None:
     assert [bar.strong for bar in bars] == [False, True, False]
 
 
+@pytest.mark.parametrize(("searches", "note"), [(True, ""), (False, " (no search)")])
+def test_the_stage_tune_says_if_nothing_was_searched(searches: bool, note: str) -> None:
+    stages = [StageTime(stage=stage, seconds=1.0) for stage in (Stage.TUNE, Stage.BUILD)]
+    values = [bar.value for bar in charts.stage_bars(stages, searches)]
+    assert values == [f"1.00 s{note}", "1.00 s"]
+
+
 def test_a_tuning_curve_falls_from_the_first_success_to_the_best() -> None:
     sample = task("dense", 1, 2.0, 20).model_copy(update={"history_ms": (math.inf, 4.0, 4.0, 2.0, 1.0)})
     curve = charts.tuning_curve(sample)

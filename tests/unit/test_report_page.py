@@ -222,6 +222,18 @@ def test_a_gap_between_functions_and_the_median_run_is_explained() -> None:
     assert "together they take 204 ms, while the model's median run takes 19.4 ms" in words
 
 
+def test_the_entry_of_the_runtime_is_explained() -> None:
+    report = rich_report()
+    assert report.benchmark is not None
+    first, *rest = report.benchmark.functions
+    runtime = first.model_copy(update={"name": "runtime", "calls": 16})
+    busy = report.benchmark.model_copy(update={"functions": (runtime, *rest)})
+    said = "“runtime” is the rest of a run"
+    assert said in Page(render(report.model_copy(update={"benchmark": busy}))).words
+    others = report.benchmark.model_copy(update={"functions": tuple(rest)})
+    assert said not in Page(render(report.model_copy(update={"benchmark": others}))).words
+
+
 def test_percentiles_stand_beside_the_runs_behind_them() -> None:
     words = Page(render(rich_report())).words
     runs = rich_report().benchmark.baselines[0].latency.runs

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from bessemer.contract.report import FunctionTime
+from bessemer.contract.report import RUNTIME, FunctionTime
 from worker.candidates.process import Work, receive_value, send_value, use_threads
 from worker.errors import short_message
 from worker.measure.timed import timed
@@ -40,8 +40,7 @@ PARAMETER = "bessemer_parameter"
 """The library's function that returns a parameter by its index."""
 
 _RUNTIME_PREFIXES = ("vm.builtin.", INPUT_CHECK, PARAMETER)
-RUNTIME = "runtime"
-"""Stands for all of the virtual machine's own functions (allocation, checks) together."""
+"""The virtual machine's own functions (allocation, checks)."""
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,7 @@ class Measurement:
     functions: tuple[charts.Bar, ...]
     functions_ms: float
     functions_agree: bool
+    runtime_note: str
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ def make_view(report: Report) -> View:
         reference=REFERENCES[report.reference],
         max_error=largest(_errors(report)),
         measured=None if benchmark is None else _measurement(benchmark),
-        stages=charts.stage_bars(report.stages),
+        stages=charts.stage_bars(report.stages, report.request.searches),
         total_seconds=sum(stage.seconds for stage in report.stages),
         curves=tuple(curve for curve in curves if curve)[:SHOWN_CURVES],
         model_curve=_model_curve(tune, benchmark),
@@ -213,6 +214,7 @@ def _measurement(benchmark: BenchmarkResult) -> Measurement:
         functions=charts.function_bars(benchmark.functions),
         functions_ms=total_ms(benchmark.functions),
         functions_agree=agrees(benchmark.functions, benchmark.latency.p50_ms),
+        runtime_note=words.runtime_note(benchmark.functions),
     )
 
 

@@ -113,11 +113,21 @@ def test_extensions_travel_with_a_compilation(
     assert (missing.returncode, "missing.py cannot be read" in missing.stderr) == (2, True)
 
 
+def test_a_check_prints_its_page_in_the_console(
+    server: str, client: Client, fake_worker: FakeWorker, model: Path
+) -> None:
+    player = play(client, "fail", fake_worker)
+    ran = bessemer(server, "check", model)
+    player.join()
+    job_id = next(line.split()[1] for line in ran.stdout.splitlines() if line.startswith("compilation "))
+    assert f"console {client.console}/compilations/{job_id.rstrip(':')}\n" in ran.stdout
+
+
 def test_without_a_terminal_there_are_plain_lines(
     server: str, client: Client, fake_worker: FakeWorker, model: Path
 ) -> None:
     player = play(client, "succeed", fake_worker)
-    ran = bessemer(server, "compile", model)
+    ran = bessemer(server, "compile", model, "--option", "trials=64")
     player.join()
     assert ran.returncode == 0, ran.stderr
     assert "tune       3 of 64 trials\ntune       1.50 s\n" in ran.stdout
