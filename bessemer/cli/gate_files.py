@@ -1,6 +1,7 @@
 """The files of ``bessemer gate``: expected outputs, a report, a Markdown summary and a JUnit report."""
 
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ REASONS = {
 VARIABLE_PREFIX = "BESSEMER_GATE_"
 """An option such as --max-size is also read from the variable ``BESSEMER_GATE_MAX_SIZE``."""
 
+_ENTRY = re.compile(r"""(?P<quote>["'])(?P<quoted>[^\n]+?)(?P=quote)(?!\S)|(?P<word>\S+)""")
 NO_VERDICT = "no verdict"
 HELP = "  → See `bessemer gate --help`."
 UNNAMED = "the model"
@@ -113,9 +115,12 @@ class GateCommand(RequestCommand):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        for parameter in self.params:
+        parameters: Sequence[Any] = self.params
+        for parameter in parameters:
             if parameter.envvar is None and parameter.name not in (None, "url"):
                 parameter.envvar = f"{VARIABLE_PREFIX}{parameter.name.upper()}"
+            if getattr(parameter, "multiple", False):
+                parameter.split_envvar_value = split_entries
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Parse the command line."""
@@ -135,6 +140,11 @@ class GateCommand(RequestCommand):
         read = context.params
         files = GateFiles(summary=read.get("summary"), junit=read.get("junit"))
         files.refuse(_shown_name(read.get("model")), ExitStatus.USAGE, (f"error: {said}",))
+
+
+def split_entries(text: str) -> list[str]:
+    """The entries of a variable, separated by spaces or line breaks; quotes enclose an entry with spaces."""
+    return [found["quoted"] or found["word"] for found in _ENTRY.finditer(text)]
 
 
 def _name_variables(error: Any) -> None:

@@ -6,10 +6,35 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from bessemer.cli.gate_files import Expected, keep_reference
+from bessemer.cli.application import application
+from bessemer.cli.gate_files import Expected, keep_reference, split_entries
 from bessemer.contract.job import REFERENCE
 from bessemer.errors import UnreachableError
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [
+        ("a.py b.py", ["a.py", "b.py"]),
+        ("a.py\n  b.py c.py\n", ["a.py", "b.py", "c.py"]),
+        ("'my rules.py' b.py", ["my rules.py", "b.py"]),
+        ('"my rules.py"\n"x=a b" \'it\\\'s.py\'', ["my rules.py", "x=a b", "it\\'s.py"]),
+        ('x="5" y={"a":1}', ['x="5"', 'y={"a":1}']),
+        ('"not closed', ['"not', "closed"]),
+        ('"a b"c', ['"a', 'b"c']),
+        (" \n", []),
+        ("", []),
+    ],
+)
+def test_a_variables_entries_are_separated_by_blanks_outside_of_quotes(text: str, entries: list[str]) -> None:
+    assert split_entries(text) == entries
+
+
+def test_a_gate_reads_entries_with_spaces_from_its_variables() -> None:
+    ran = CliRunner().invoke(application, ["gate", "net.pt2"], env={"BESSEMER_GATE_LABELS": '"x=a b" x=2'})
+    assert (ran.exit_code, "--label x is given twice" in ran.stderr) == (2, True)
 
 
 class Finished:
