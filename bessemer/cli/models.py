@@ -200,7 +200,10 @@ def inspect(
 
 
 def _show_graph(job: Job, output: Path | None, json: bool) -> None:
-    """Print the graph of a model. If the model cannot be exported, print the problem, too."""
+    """Print the graph of a model. If the model cannot be exported, print the problem, too.
+
+    As JSON, print the compilation if there is no graph.
+    """
     follow(job, errors)
     names = {artifact.name for artifact in job.document.artifacts}
     if GRAPH in names:
@@ -208,9 +211,11 @@ def _show_graph(job: Job, output: Path | None, json: bool) -> None:
         if output is not None:
             job.download_artifact(GRAPH_PICTURE, output)
         print_result(listing, graph_lines(listing), json)
+    elif json:
+        print_json(job.document)
     if job.document.problem:
         show_lines(errors, problem_lines(job.document.problem))
-    elif GRAPH not in names:
+    elif GRAPH not in names and job.state is JobState.SUCCEEDED:
         raise InvalidArgumentError(
             "an IRModule has no FX graph: compile it with --option inspect.ir=true, then use "
             "`bessemer ir ID translate --function NAME --tree`"

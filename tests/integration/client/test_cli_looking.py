@@ -13,6 +13,7 @@ from test_cli_server import ROOT, bessemer, newest
 from bessemer.client import Client
 from bessemer.contract.graph import GraphListing, GraphNode, GraphValue, ModelGraph
 from bessemer.contract.ir import IrCounts, IrListing, IrStep, IrText
+from bessemer.contract.job import Compilation
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import InspectOptions
 from bessemer.contract.stage import Stage
@@ -137,6 +138,27 @@ def test_inspect_shows_the_graph_and_writes_its_picture(
     ]
     assert "aten.foo has no translation" in said
     assert picture.read_bytes() == b"<svg/>"
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_without_a_graph_an_inspection_prints_the_compilation_as_json(
+    server: str, client: Client, fake_worker: FakeWorker, model: Path, is_cancelled: bool
+) -> None:
+    command = [sys.executable, "-m", "bessemer.cli", "inspect", str(model), "--graph", "--json"]
+    with subprocess.Popen(
+        [*command, "--url", server], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        job = client.job(newest(client, None))
+        if is_cancelled:
+            job.cancel()
+        else:
+            fake_worker.fail(job.id)
+        printed, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    document = Compilation.model_validate_json(printed)
+    assert (document.id, document.state) == (job.id, "cancelled" if is_cancelled else "failed")
+    assert ("aten.foo has no translation" in said) == (not is_cancelled)
+    assert "no FX graph" not in said
 
 
 def test_inputs_of_an_inspection_need_the_graph(server: str, model: Path) -> None:
