@@ -146,6 +146,13 @@ def test_the_program_of_a_bundle_computes_what_the_model_does(
             2,
             "run: input 'input_0' (big.npy) has the dtype >f4, expected float32",
         ),
+        (
+            ["--input", "input_0=later.npy"],
+            2,
+            "run: input 'input_0' (later.npy) has version 4 of the .npy format, expected 1, 2 or 3",
+        ),
+        (["--input", "input_0=cut.npy"], 2, "run: input 'input_0' (cut.npy) is not an .npy file"),
+        (["--input", "input_0=headless.npy"], 2, "run: input 'input_0' (headless.npy) is not an .npy file"),
         (["--inputs", "missing.npz"], 2, "run: cannot read 'missing.npz': No such file or directory"),
         (["--inputs", "reference/outputs.npz"], 2, "run: unknown input 'output_0': the model takes input_0"),
         (["--inputs", "extra.npz"], 2, "run: unknown input 'z': the model takes input_0"),
@@ -164,6 +171,9 @@ def test_the_program_says_what_is_wrong_with_its_arguments(
     np.save(perceptron_bundle / "integers.npy", np.zeros((1, 16), np.int32))
     np.save(perceptron_bundle / "codes.npy", np.zeros((1, 16), np.uint16))
     np.save(perceptron_bundle / "big.npy", np.zeros((1, 16), ">f4"))
+    (perceptron_bundle / "later.npy").write_bytes(b"\x93NUMPY\4\0" + b"\0" * 99)
+    (perceptron_bundle / "cut.npy").write_bytes(b"\x93NUMPY\1\0\0")
+    (perceptron_bundle / "headless.npy").write_bytes(b"\x93NUMPY\3\0" + b"\xff" * 99)
     np.savez(perceptron_bundle / "extra.npz", input_0=np.zeros((1, 16), np.float32), z=np.float32(1))
     np.savez(perceptron_bundle / "empty.npz")
 
@@ -171,6 +181,21 @@ def test_the_program_says_what_is_wrong_with_its_arguments(
 
     assert done.returncode == status
     assert text in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_the_program_reads_every_version_of_numpys_files(
+    version: tuple[int, int], perceptron_bundle: Path
+) -> None:
+    array = np.arange(16, dtype=np.float32).reshape(1, 16)
+    np.save(perceptron_bundle / "first.npy", array)
+    with (perceptron_bundle / "x.npy").open("wb") as file:
+        np.lib.format.write_array(file, array, version)
+    outputs = [
+        execute(["./run", "--input", f"input_0={name}"], perceptron_bundle).stdout
+        for name in ("first.npy", "x.npy")
+    ]
+    assert outputs[0] == outputs[1] != ""
 
 
 @pytest.fixture(scope="module")

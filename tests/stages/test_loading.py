@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from bundle_samples import execute
+from bundle_samples import NEEDS_COMPILER, execute
 from elftools.elf.elffile import ELFFile
 from platform_samples import bundle_of
 from stage_samples import capture_module, make_context, untuned
@@ -19,6 +19,7 @@ from worker.candidates.server import fork_server
 from worker.compiler.codegen.standalone.sources import PARAMETERS_SECTION
 from worker.compiler.pipeline.build import build
 
+FAILING_MREMAP = Path(__file__).with_name("failing_mremap.c")
 COUNTER = Path(__file__).parents[1] / "count_memory.py"
 SIZE = 3072
 PARAMETER_BYTES = 4 * SIZE * SIZE
@@ -61,6 +62,21 @@ def test_huge_pages_hold_a_copy_of_the_parameters_in_their_place(large: Path) ->
 
     assert found["matches"]
     assert found["Rss"] < PARAMETER_BYTES
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("variables", [(), ("MREMAP_UNMAPS=1",)], ids=["in place", "unmapped"])
+def test_parameters_that_cannot_be_moved_to_huge_pages_stay_readable(
+    variables: tuple[str, ...], large: Path, tmp_path: Path
+) -> None:
+    preloaded = tmp_path / "failing_mremap.so"
+    execute(["gcc", "-shared", "-fPIC", FAILING_MREMAP, "-o", preloaded], tmp_path).check_returncode()
+
+    preload = ["env", f"LD_PRELOAD={preloaded}", *variables]
+    done = execute([*preload, sys.executable, COUNTER, large, "huge"], large)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["matches"]
 
 
 def test_a_run_allocates_its_outputs_and_touches_no_new_memory(large: Path) -> None:

@@ -6,6 +6,7 @@
 
 #define MAX_DIMENSIONS 64 /* as in NumPy */
 #define NPY_START 10
+#define LATER_NPY_START 12 /* of versions 2 and 3, whose headers can be longer */
 #define LOCAL_HEADER 30
 #define CENTRAL_HEADER 46
 #define END_HEADER 22
@@ -105,21 +106,24 @@ static int has_shape(const char *header, const bessemer_tensor *tensor, char *er
 
 const unsigned char *npy_data(file_content file, const bessemer_tensor *tensor, char *error) {
   snprintf(error, ERROR_BYTES, "is not an .npy file");
-  if (!file.content || file.bytes < NPY_START || memcmp(file.content, "\x93NUMPY", 6)) return NULL;
-  size_t header = number(file.content + 8, 2);
-  if (file.bytes < NPY_START + header) return NULL;
+  if (!file.content || file.bytes < LATER_NPY_START || memcmp(file.content, "\x93NUMPY", 6)) return NULL;
+  int version = file.content[6];
+  size_t start = version == 1 ? NPY_START : LATER_NPY_START, header = number(file.content + 8, (int)start - 8);
+  if (version >= 1 && version <= 3 && file.bytes - start < header) return NULL;
+  snprintf(error, ERROR_BYTES, "has version %d of the .npy format, expected 1, 2 or 3", version);
+  if (version < 1 || version > 3) return NULL;
   char *text = calloc(header + 1, 1);
   if (!text) return NULL;
-  memcpy(text, file.content + NPY_START, header);
+  memcpy(text, file.content + start, header);
   int fits = has_dtype(text, tensor->dtype, error) && has_shape(text, tensor, error);
   int fortran = strstr(text, "'fortran_order': True") != NULL;
   free(text);
   if (!fits) return NULL;
   snprintf(error, ERROR_BYTES, "is in Fortran order; save numpy.ascontiguousarray(array)");
   if (fortran) return NULL;
-  snprintf(error, ERROR_BYTES, "has %zu bytes of data, expected %zu", file.bytes - NPY_START - header, tensor->bytes);
-  if (file.bytes - NPY_START - header != tensor->bytes) return NULL;
-  return file.content + NPY_START + header;
+  size_t bytes = file.bytes - start - header;
+  snprintf(error, ERROR_BYTES, "has %zu bytes of data, expected %zu", bytes, tensor->bytes);
+  return bytes == tensor->bytes ? file.content + start + header : NULL;
 }
 
 static size_t entry_at(file_content archive, size_t at) {

@@ -17,6 +17,19 @@ static unsigned char *rounded_up(unsigned char *address) {
   return (unsigned char *)(((uintptr_t)address + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
 }
 
+/* Puts a copy of a piece back if the kernel removed the piece before it failed to move `made` there. */
+static void restore_piece(unsigned char *piece, const unsigned char *made, size_t bytes) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+  unsigned char *restored = mmap(piece, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (restored == MAP_FAILED) return;
+  if (restored != piece) { /* a kernel before 4.17, where the piece is still there */
+    munmap(restored, bytes);
+    return;
+  }
+  memcpy(piece, made, bytes);
+  mprotect(piece, bytes, PROT_READ);
+}
+
 /* Other threads can read these addresses at any time and see the same bytes: the kernel exchanges the pages at once. */
 static int copy_piece(unsigned char *piece, size_t bytes) {
   unsigned char *reserved =
@@ -29,7 +42,10 @@ static int copy_piece(unsigned char *piece, size_t bytes) {
   mprotect(made, bytes, PROT_READ);
   int failed = mremap(made, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, piece) == MAP_FAILED;
   munmap(reserved, (size_t)(made - reserved));
-  if (failed) munmap(made, bytes);
+  if (failed) {
+    restore_piece(piece, made, bytes);
+    munmap(made, bytes);
+  }
   munmap(made + bytes, (size_t)(end - made) - bytes);
   return failed ? -1 : 0;
 }
