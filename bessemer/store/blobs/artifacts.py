@@ -56,6 +56,11 @@ class Artifacts:
             obstore.put(self._store, key, b"ping")
             obstore.delete(self._store, key)
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder; None for a bucket."""
+        return Path(str(self._store.prefix)) if isinstance(self._store, LocalStore) else None
+
     def sweep_incoming(self, older_than_seconds: float) -> int:
         """Delete the remains of uploads whose process has died.
 
@@ -64,8 +69,8 @@ class Artifacts:
         """
         oldest = time.time() - older_than_seconds
         with mapped_errors():
-            if isinstance(self._store, LocalStore):
-                return _sweep_folder(Path(str(self._store.prefix)) / INCOMING, oldest)
+            if self.folder is not None:
+                return _sweep_folder(self.folder / INCOMING, oldest)
             leftovers = [
                 entry["path"]
                 for entries in obstore.list(self._store, prefix=INCOMING)

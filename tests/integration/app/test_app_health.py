@@ -1,6 +1,8 @@
 """Health, readiness and targets."""
 
 import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from app_samples import CONFINED, worker
@@ -44,6 +46,25 @@ async def test_a_lost_layer_and_a_lax_mode_are_named(api: AsyncClient, front: Se
     assert "best-effort" in warnings
     assert "uid" in warnings
     assert "seccomp" not in warnings
+
+
+@pytest.mark.parametrize("folder", ["artifacts", ""])
+async def test_a_disk_that_is_almost_full_is_a_warning(
+    api: AsyncClient, front: Service, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    front.store.workers.beat(worker())
+    full = front.settings.folder / folder
+
+    def usage(path: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=65_536 if path == full else 1 << 40)
+
+    monkeypatch.setattr("app.readiness.disk_usage", usage)
+    state = await ready(api)
+    assert state.ready
+    assert state.warnings == (
+        "the disk of the database or of the artifact store has 64.0 KiB left: uploads and compilations fail "
+        "when it is full",
+    )
 
 
 def take_store_away(front: Service) -> None:
