@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from statistics import median
 
 from bessemer.contract.access import Tenant
@@ -48,6 +49,25 @@ class QueueSnapshot:
     at: datetime
     turns: Mapping[QueueName, Turns]
     devices: LivePlatforms = field(default_factory=LivePlatforms)
+
+    @cached_property
+    def able(self) -> Mapping[tuple[Tenant, str | None], frozenset[str]]:
+        """The ids of the live workers that can take the jobs of a tenant that have certain needs."""
+        return {
+            (tenant, needs): _able(needs, self.workers, self.devices.of(tenant))
+            for tenant, needs in {(group.tenant, group.needs) for group in self.groups}
+        }
+
+    def competes(
+        self, owner: Tenant, others: str | None, takers: frozenset[str], needs: Needs | None
+    ) -> bool:
+        """Whether a worker that can take a job can also take an owner's jobs that need ``others``.
+
+        If no worker can take the job, jobs with equal needs compete.
+        """
+        if not takers:
+            return others == (None if needs is None else str(needs))
+        return not takers.isdisjoint(self.able[owner, others])
 
     def rank(self, tenant: Tenant, job: Compilation) -> int:
         """A queued job's rank within its tenant.
@@ -96,12 +116,12 @@ def queue_place(
     needs = job.request.needs
     on_devices = snapshot.devices.of(tenant)
     takers = takers_of(needs, queue, snapshot.workers, on_devices)
-    rank = snapshot.rank(tenant, job)
+    rank, ids = snapshot.rank(tenant, job), frozenset(worker.id for worker in takers)
     competing = {
         owner: [
             ranks
             for (name, others), ranks in of_tenant.items()
-            if name is queue and competes(others, takers, needs, snapshot.devices.of(owner))
+            if name is queue and snapshot.competes(owner, others, ids, needs)
         ]
         for owner, of_tenant in snapshot.ranks.items()
     }
@@ -127,18 +147,9 @@ def queue_place(
     )
 
 
-def competes(
-    others: str | None, takers: Sequence[Worker], needs: Needs | None, on_devices: Container[str] = ()
-) -> bool:
-    """Whether a worker that can take this job can also take one that needs ``others``.
-
-    If no worker can take this job, jobs with equal needs compete. ``on_devices`` are the platforms of the
-    devices that the owner of the others may use.
-    """
-    parsed = None if others is None else Needs.parse(others)
-    if not takers:
-        return parsed == needs
-    return any(not lacks(worker.capability, parsed, on_devices) for worker in takers)
+def _able(needs: str | None, workers: Iterable[Worker], on_devices: Container[str]) -> frozenset[str]:
+    parsed = None if needs is None else Needs.parse(needs)
+    return frozenset(worker.id for worker in workers if not lacks(worker.capability, parsed, on_devices))
 
 
 def busy_seconds(worker: Worker, queue: QueueName, at: datetime, recent: Sequence[float]) -> float:
@@ -311,6 +322,7 @@ class QueuePositions:
             turns={name: self._queue.turns(name) for name in QueueName},
             devices=self._store.device_tasks.live_platforms(),
         )
+        _ = snapshot.able  # computed here, since it may take longer than reading the rows
         ended = time.monotonic()
         self._stale_at = ended + kept_seconds(ended - began)
         return snapshot

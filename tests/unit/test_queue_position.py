@@ -1,13 +1,14 @@
 """Queue positions and estimated starts, as tables."""
 
 import math
+from collections.abc import Container
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
 
 from app.queue_position import QueueSnapshot, kept_seconds, queue_place, ranks_by_needs, start_seconds
-from bessemer.contract.capability import Capability, needs_of
+from bessemer.contract.capability import Capability, Needs, lacks, needs_of
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
 from bessemer.contract.request import CompilationRequest
@@ -267,6 +268,25 @@ def test_a_job_without_a_capable_worker_names_what_it_waits_for() -> None:
     alike = placed(job(1, target="x86-64-v4"), (), (worker("a", PLAIN), worker("b", PLAIN)))
     assert str(alike.waiting_for).endswith(": a (m), b (m) lack avx512f")
     assert placed(job(1, target="x86-64-v4"), (), (worker("a", PLAIN), worker("b"))).waiting_for is None
+
+
+def test_the_needs_of_waiting_jobs_are_compared_with_workers_once_for_all_positions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = [
+        QueuedGroup("other", TaskKind.COMPILE, f"x86_64 x86-64 +f{number}", 0, {f"theirs-{number}": number})
+        for number in range(30)
+    ]
+    snapshot, compared = seen(groups, (worker("a"), worker("b"))), []
+
+    def count(capability: Capability, needs: Needs | None, on_devices: Container[str]) -> tuple[str, ...]:
+        compared.append(needs)
+        return lacks(capability, needs, on_devices)
+
+    monkeypatch.setattr("app.queue_position.lacks", count)
+    for number in range(5):
+        assert queue_place(OWN, job(number), snapshot, ()).ahead == 0
+    assert len(compared) == 2 * len(groups)
 
 
 def test_a_worker_takes_nothing_from_a_queue_it_does_not_listen_to() -> None:
