@@ -198,13 +198,17 @@ class _Keys:
             TokenError: the issuer has no such key.
             IssuerUnavailableError: its keys were not fetched within a day.
         """
-        async with self._lock:
-            if _is_older(self._fetched_at, KEYS_SECONDS) or key_id not in self._keys:
-                await self._refetch()
-            key = self._keys.get(key_id)
+        if self._lacks(key_id):  # a fetch for another key must not delay the tokens of known keys
+            async with self._lock:
+                if self._lacks(key_id):
+                    await self._refetch()
+        key = self._keys.get(key_id)
         if key is None:
             raise TokenError("The issuer does not publish the key that signed this token.")
         return key
+
+    def _lacks(self, key_id: str) -> bool:
+        return _is_older(self._fetched_at, KEYS_SECONDS) or key_id not in self._keys
 
     async def _refetch(self) -> None:
         """Fetch the keys, unless that was tried a moment ago; if it fails, keep the known ones for a day."""
@@ -215,7 +219,7 @@ class _Keys:
         self._tried_at = time.monotonic()
         try:
             self._keys = await self._fetch()
-        except (httpx.HTTPError, jwt.PyJWTError, ValueError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, jwt.PyJWTError, ValueError) as error:
             if _is_older(self._fetched_at, STALE_KEYS_SECONDS):
                 raise IssuerUnavailableError(f"{self.issuer.url}: {error}") from error
             return

@@ -1,3 +1,4 @@
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -151,6 +152,35 @@ async def test_known_keys_serve_while_the_issuer_is_away(client: httpx.AsyncClie
     with pytest.raises(TokenError, match="does not publish"):
         await verifier.caller(issuer.token("second", new_key()))
     await verifier.caller(issuer.token())
+
+
+async def test_a_known_key_does_not_wait_for_a_fetch_of_an_unknown_one(issuer: Issuer) -> None:
+    stalled, ended = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if issuer.fetches:
+            stalled.set()
+            await ended.wait()
+        return httpx.Response(200, json=issuer.document(request.url.path))
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        verifier = TokenVerifier(policy_of(issuer), client, refetch_seconds=0.0)
+        await verifier.caller(issuer.token())
+        unknown = asyncio.create_task(verifier.caller(issuer.token("unknown", new_key())))
+        await stalled.wait()
+        async with asyncio.timeout(5):
+            assert (await verifier.caller(issuer.token())).tenant == "vision"
+        ended.set()
+        with pytest.raises(TokenError, match="does not publish"):
+            await unknown
+
+
+async def test_a_discovery_document_with_a_bad_url_makes_the_issuer_unavailable(issuer: Issuer) -> None:
+    document = {"issuer": issuer.url, "jwks_uri": "https://ci.example/\0"}
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, json=document))
+    async with httpx.AsyncClient(transport=transport) as client:
+        with pytest.raises(IssuerUnavailableError):
+            await TokenVerifier(policy_of(issuer), client).caller(issuer.token())
 
 
 async def test_an_issuer_that_was_never_reached_is_unavailable(client: httpx.AsyncClient) -> None:
