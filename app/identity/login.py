@@ -36,6 +36,7 @@ USED_EVERY_SECONDS = 60.0
 @dataclass
 class _Cached:
     caller: Caller
+    key: ApiKey
     until: float
 
 
@@ -104,7 +105,7 @@ class Login:
         try:
             key = await run_in_threadpool(self._find, text)
         except StoreUnavailableError:
-            if cached is None or time.monotonic() > cached.until + AWAY_SECONDS:
+            if cached is None or not _outlasts_outages(cached):
                 raise
             return cached.caller
         if key is None:
@@ -115,7 +116,7 @@ class Login:
             state = "was revoked" if key.revoked_at is not None else "has expired"
             raise self._refused(request, f"The key {key.id} {state}.")
         caller = Caller(f"key:{key.id}", key.tenant, key.scope)
-        self._cached[name] = _Cached(caller, time.monotonic() + CACHE_SECONDS)
+        self._cached[name] = _Cached(caller, key, time.monotonic() + CACHE_SECONDS)
         if len(self._cached) > MAX_CACHED:
             self._cached.popitem(last=False)
         return caller
@@ -148,6 +149,10 @@ class Login:
         detail = f"{detail} Too many requests from this address had no valid key. Wait {seconds} seconds."
         headers = {"Retry-After": str(seconds)}
         return RefusalError(make_problem(ErrorCode.LOGINS_LIMITED, detail), headers)
+
+
+def _outlasts_outages(cached: _Cached) -> bool:
+    return time.monotonic() <= cached.until + AWAY_SECONDS and is_valid(cached.key, now())
 
 
 def _credential(request: Request) -> str:

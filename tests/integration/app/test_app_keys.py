@@ -1,6 +1,7 @@
 """Who may call the app: keys, tokens, scopes, failed logins and the audit log."""
 
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -273,6 +274,22 @@ async def test_nobody_is_an_administrator_without_a_key_while_the_database_is_aw
         file.rmdir()
         file.with_suffix(".away").rename(file)
         assert (await client.get("/metrics")).status_code == (401 if has_key else 200)
+
+
+@pytest.mark.parametrize(("days", "status"), [(0, 200), (2, 503)])
+async def test_a_key_that_has_expired_is_refused_while_the_database_is_away_too(
+    days: int, status: int, front: Service, api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.identity.login.CACHE_SECONDS", 0.0)
+    created = front.store.keys.create(KeyRequest(scope=Scope.ADMIN, expires_days=1))
+    assert (await api.get("/metrics", headers=bearer(created.key))).status_code == 200
+    file = front.settings.folder / "bessemer.sqlite"
+    file.rename(file.with_suffix(".away"))
+    file.mkdir()
+    front.store.database.close()
+    moment = created.created_at + timedelta(days=days)
+    monkeypatch.setattr("app.identity.login.now", lambda: moment)
+    assert (await api.get("/metrics", headers=bearer(created.key))).status_code == status
 
 
 async def test_the_administrators_key_of_the_settings_works_until_it_is_replaced(
