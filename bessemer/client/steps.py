@@ -12,6 +12,7 @@ import httpx
 from pydantic import ValidationError
 
 from bessemer.contract.base import Document
+from bessemer.contract.error_words import validation_message
 from bessemer.contract.problem import Problem
 from bessemer.errors import AnswerInvalidError, UnreachableError, problem_error
 
@@ -127,10 +128,10 @@ def parse(document: type[D], body: bytes) -> D:
     try:
         return document.read_json(body)
     except ValidationError as error:
-        name = document.__name__
-        hint = "client and server versions may differ"
+        reason = validation_message(error)[:SHOWN_BYTES]
         raise AnswerInvalidError(
-            f"the response does not match the schema of {name}; {hint}: {error}"
+            f"the response does not match the schema of {document.__name__}; client and server versions may "
+            f"differ: {reason}"
         ) from error
 
 

@@ -10,6 +10,7 @@ from bessemer.client.steps import parse
 from bessemer.contract.base import Document
 from bessemer.contract.job import JobState
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
+from bessemer.errors import AnswerInvalidError
 from tests.unit.gate_samples import a_job, a_report
 
 DOCUMENTS = (a_job(), a_report())
@@ -71,3 +72,19 @@ def test_unknown_values_of_a_request_are_refused() -> None:
     request = {"model": "0" * 64, "target": {"preset": "host"}, "stop_after": "of-a-later-release"}
     with pytest.raises(ValidationError, match="stop_after"):
         type(a_job().request).model_validate(request)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"<html>", "not JSON"),
+        (b"[]", "expected"),
+        (b'{"status": "ok"}', "id: required"),
+        (b'{"id": 5}', "id: expected a string"),
+    ],
+)
+def test_a_response_of_another_kind_is_refused_in_one_short_line(body: bytes, reason: str) -> None:
+    with pytest.raises(AnswerInvalidError) as refused:
+        parse(type(a_job()), body)
+    said = str(refused.value)
+    assert reason in said and "\n" not in said and "pydantic" not in said and len(said) < 400
