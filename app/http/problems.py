@@ -113,6 +113,8 @@ _DISK_FULL = "The disk of the database or of the artifact store is full: its ope
 def store_problem(error: StoreError) -> Problem:
     """The problem for a store error. Details for the operator go to the log only."""
     code = STORE_CODES[type(error)]
+    if code in ONLY_LOGGED:
+        log.warning("answering with %s: %s", code, str(error).splitlines()[0])
     if code is ErrorCode.UNAVAILABLE:
         return make_problem(code, _DISK_FULL if is_disk_full(error) else _NO_ANSWER)
     if code is ErrorCode.INTERNAL:
@@ -172,10 +174,7 @@ def _problem_of_fields(details: Sequence[Mapping[str, Any]]) -> Problem:
 
 async def _answer_store(request: Request, error: Exception) -> Response:
     assert isinstance(error, StoreError)
-    problem = store_problem(error)
-    if problem.code in ONLY_LOGGED:
-        log.warning("answering with %s: %s", problem.code, str(error).splitlines()[0])
-    return problem_response(request, problem)
+    return problem_response(request, store_problem(error))
 
 
 async def _answer_unexpected(request: Request, error: Exception) -> Response:

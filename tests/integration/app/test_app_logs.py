@@ -16,6 +16,7 @@ from server_process import running_app
 
 from app.http.request_ids import accepted_id
 from app.service import Service
+from bessemer.contract.keys import KeyRequest
 from bessemer.contract.request import CompilationRequest
 from bessemer.store.settings import StoreSettings, read_settings
 from bessemer.store.store import open_store
@@ -192,10 +193,15 @@ def test_a_field_that_a_thread_adds_is_in_the_requests_lines_and_in_no_later_one
     assert second.endswith("[request=second]")
 
 
+@pytest.mark.parametrize("has_key", [True, False])
 async def test_an_answer_that_tells_a_client_nothing_more_leaves_its_cause_in_the_log(
-    api: AsyncClient, front: Service, job: str, caplog: pytest.LogCaptureFixture
+    api: AsyncClient, front: Service, job: str, caplog: pytest.LogCaptureFixture, has_key: bool
 ) -> None:
     caplog.handler.setFormatter(make_formatter(LogFormat.JSON))
+    if has_key:  # known keys reach the route, and no one else does
+        key = front.store.keys.create(KeyRequest()).key
+        api.headers["Authorization"] = f"Bearer {key}"
+        assert (await api.get("/v1/compilations")).status_code == 200
     file = front.settings.folder / "bessemer.sqlite"
     file.rename(file.with_suffix(".away"))
     file.mkdir()
@@ -204,7 +210,7 @@ async def test_an_answer_that_tells_a_client_nothing_more_leaves_its_cause_in_th
     entries = map(json.loads, caplog.text.splitlines())
     (entry,) = (entry for entry in entries if entry["logger"] == "app.http.problems")
     assert answer.status_code == 503
-    assert (entry["job"], entry["level"]) == (job, "WARNING")
+    assert (entry.get("job"), entry["level"]) == (job if has_key else None, "WARNING")
     assert "unable to open database file" in entry["message"]
 
 
