@@ -50,7 +50,7 @@ class Login:
         self._failed = FailedLogins()
         self._cached: OrderedDict[str, _Cached] = OrderedDict()
         self._used: dict[str, float] = {}
-        self._asks_for_keys = (0.0, False)
+        self._keys_exist = False
 
     async def caller(self, request: Request) -> Caller:
         """The caller of a request.
@@ -90,12 +90,9 @@ class Login:
             return mode is AuthMode.REQUIRED
         if self._tokens is not None or not is_loopback(self._settings.host):
             return True
-        until, found = self._asks_for_keys
-        if found or time.monotonic() < until:
-            return found
-        found = await run_in_threadpool(self._keys.any_exist)
-        self._asks_for_keys = (time.monotonic() + CACHE_SECONDS, found)
-        return found
+        if not self._keys_exist:
+            self._keys_exist = await run_in_threadpool(self._keys.any_exist)
+        return self._keys_exist
 
     async def _caller_of_key(self, request: Request, text: str) -> Caller:
         name = hashlib.sha256(text.encode()).hexdigest()

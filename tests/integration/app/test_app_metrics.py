@@ -8,6 +8,8 @@ from httpx import AsyncClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.service import Service
+from bessemer.contract.access import Scope
+from bessemer.contract.keys import KeyRequest
 
 
 async def scraped(api: AsyncClient) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -82,6 +84,9 @@ async def test_an_event_stream_is_a_follower_and_no_slow_request(
 
 
 async def test_without_the_database_the_app_says_what_it_knows(api: AsyncClient, front: Service) -> None:
+    key = front.store.keys.create(KeyRequest(scope=Scope.ADMIN)).key
+    api.headers["Authorization"] = f"Bearer {key}"
+    await scraped(api)
     await api.get("/healthz")
     file = front.settings.folder / "bessemer.sqlite"
     file.rename(file.with_suffix(".away"))
