@@ -40,3 +40,23 @@ def test_equal_blocks_have_their_own_operators(context: StageContext) -> None:
         assert all(place < number for place in call.inputs)
     of_both = origins.places()["fused_conv2d1_add_relu"]
     assert [place.module_path for place in of_both] == ["1.conv1", "1", "2.conv1", "2"]
+
+
+class Shared(nn.Module):
+    """A layer whose result is used twice, and computed once after equal expressions merge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(16, 24)
+        self.b = nn.Linear(16, 24)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.a(x) + self.b(y), torch.sigmoid(self.a(x))
+
+
+def test_operators_after_equal_expressions_belong_to_their_own_calls(context: StageContext) -> None:
+    captured = capture_module(Shared(), torch.randn(3, 16), torch.randn(3, 16))
+    optimized = optimize(translate(captured, context), context)
+    origins = origins_of(optimized.module, optimized.nodes)
+    computed = [[origins.operators[place].name for place in call.operators] for call in origins.calls]
+    assert computed == [["linear", "linear_2"], ["linear_1", "add"], ["sigmoid"]]

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import getitem
 
+import torch
 import tvm
 from torch._ops import OpOverload
+from torch.fx import Node
+from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
 from tvm import relax
 
 from bessemer.contract.code import (
@@ -21,11 +25,9 @@ from bessemer.contract.code import (
 )
 from bessemer.contract.problem import SourcePlace
 from worker.compiler.codegen.argument_checks import bindings_of
-from worker.compiler.codegen.origin import MAX_PLACES
 from worker.compiler.source_locations import place_of
 
-if TYPE_CHECKING:
-    from torch.fx import Node
+MAX_PLACES = 100
 
 _CALL = tvm.ir.Op.get("relax.call_tir")
 _TRANSPARENT = frozenset(
@@ -68,6 +70,12 @@ class _Call:
     inputs: tuple[int, ...]
     results: list[relax.Expr]
 
+    @property
+    def reads_inputs(self) -> bool:
+        """Whether an argument is one of the model's own."""
+        pairs = zip(self.arguments, self.made, strict=True)
+        return any(isinstance(each, relax.Var) and not made for each, made in pairs)
+
 
 @dataclass(frozen=True)
 class Origins:
@@ -88,9 +96,10 @@ class Origins:
 def origins_of(module: tvm.IRModule, nodes: Mapping[str, Node]) -> Origins:
     """The calls of a module in order, and the operators that each computes.
 
-    Fusion names a function's parameters after the variables that its first call reads. These names identify
-    the nodes whose values pass between functions; a call computes the nodes between them. Later calls of the
-    same function compute nodes of the same operators, in the same order, from what they read.
+    Fusion names a function's parameters after the variables that its first call reads. These names and the
+    order of the outputs identify the nodes whose values pass between functions; a call computes the nodes
+    between them. Later calls of the same function compute nodes of the same operators, in the same order,
+    from what they read. Equal nodes were merged, so the call that computes one computes all.
 
     Args:
         module: legalized and fused.
@@ -98,8 +107,10 @@ def origins_of(module: tvm.IRModule, nodes: Mapping[str, Node]) -> Origins:
     """
     calls = _calls(module)
     program = list(next(iter(nodes.values())).graph.nodes) if nodes else []
-    known = _named_values(calls, module, nodes)
+    known = {**_outputs(module, program), **_named_values(calls, module, nodes)}
+    equals = _equal_nodes(program, set(known.values()))
     read_later = {place for call in calls for place in call.inputs}
+    placeholders = [node for node in program if node.op == "placeholder"]
     order = {node: number for number, node in enumerate(program)}
     claimed: set[Node] = set()
     templates: dict[str, tuple[tuple[Node, ...], tuple[Node | None, ...]]] = {}
@@ -111,11 +122,14 @@ def origins_of(module: tvm.IRModule, nodes: Mapping[str, Node]) -> Origins:
             ends = [node for node in _returned(program) if node not in claimed]
         computed: list[Node] = []
         if ends and all(node is not None for node, each in zip(read, call.made, strict=True) if each):
-            computed = sorted(_between({*known.values(), *claimed}, ends), key=order.__getitem__)
+            unclaimed = [node for node in ends if node not in claimed]
+            computed = sorted(_between({*known.values(), *claimed}, unclaimed), key=order.__getitem__)
         elif not ends:
             if call.function in templates:
                 computed = _like(*templates[call.function], read, claimed)
-            computed = computed or _grown(call.function, [node for node in read if node], claimed)
+            sources = [each for node in read if node for each in (node, *equals.get(node, ()))]
+            sources += placeholders if call.reads_inputs else []
+            computed = computed or _grown(call.function, sources, claimed)
             ends = computed[-1:]
             if not computed and len(read) == 1 and read[0] is not None:
                 ends = [read[0]]  # only the layout changes
@@ -124,6 +138,7 @@ def origins_of(module: tvm.IRModule, nodes: Mapping[str, Node]) -> Origins:
                 known[result] = ends[0]
         if computed:
             templates.setdefault(call.function, (tuple(computed), read))
+        computed = [each for node in computed for each in (node, *equals.get(node, ()))]
         claimed.update(computed)
         found.append(computed)
     operators = [node for node in program if isinstance(node.target, OpOverload)][:MAX_OPERATORS]
@@ -203,6 +218,44 @@ def _named_values(
             if name in nodes:
                 known.setdefault(argument, nodes[name])
     return known
+
+
+def _outputs(module: tvm.IRModule, program: Sequence[Node]) -> dict[relax.Expr, Node]:
+    """The nodes of the values that ``main`` returns; none if it returns more or fewer than the program."""
+    results = module["main"].body.body
+    values = next((each.value for each in bindings_of(module) if each.var.same_as(results)), results)
+    fields = tuple(values.fields) if isinstance(values, relax.Tuple) else (values,)
+    ends = tuple(end for node in program if node.op == "output" for end in tree_leaves(node.args))
+    if len(ends) != len(fields):
+        return {}
+    return {
+        value: node
+        for value, node in zip(fields, ends, strict=True)
+        if isinstance(value, relax.Var) and isinstance(node, Node) and node.op == "call_function"
+    }
+
+
+def _equal_nodes(program: Sequence[Node], known: Collection[Node]) -> dict[Node, list[Node]]:
+    """The later nodes that equal a node, which keep no value of their own when equal expressions merge."""
+    first: dict[tuple[object, str], Node] = {}
+    same: dict[Node, Node] = {}
+    found: dict[Node, list[Node]] = {}
+    for node in program:
+        if node.op != "call_function" or not _is_pure(node):
+            continue
+        arguments = map_arg((node.args, dict(node.kwargs)), lambda each: same.get(each, each))
+        kept = first.setdefault((node.target, str(arguments)), node)
+        if kept is not node and node not in known:
+            same[node] = kept
+            found.setdefault(kept, []).append(node)
+    return found
+
+
+def _is_pure(node: Node) -> bool:
+    if not isinstance(node.target, OpOverload):
+        return node.target is getitem
+    random = torch.Tag.nondeterministic_seeded in node.target.tags
+    return not random and not node.target._schema.is_mutable
 
 
 def _returned(program: Sequence[Node]) -> list[Node]:

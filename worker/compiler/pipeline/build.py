@@ -9,6 +9,7 @@ from pathlib import Path
 import tvm
 
 from bessemer.bundle.manifest import STATIC_LIBRARY
+from bessemer.contract.code import listed_name
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.report import Estimate
 from bessemer.contract.stage import Stage
@@ -22,7 +23,6 @@ from worker.compiler.codegen.exposed import exposed_by
 from worker.compiler.codegen.imports import imported_functions, packed_names
 from worker.compiler.codegen.link import LinkError, archive_objects
 from worker.compiler.codegen.memory import memory_of_run
-from worker.compiler.codegen.origin import places_of
 from worker.compiler.codegen.standalone.emit import PARAMETERS_OBJECT
 from worker.compiler.codegen.standalone.runner import write_runner
 from worker.compiler.kernels.functions import function_book, require_functions
@@ -68,7 +68,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
             tuned.module, tuned.optimized.module, library, compiler, exposed_by(tuned.captured)
         )
     except FunctionTooSlowError as error:
-        raise JobError(error.code, error.detail, _places(error.whole, tuned)) from error
+        raise JobError(error.code, error.detail, _places(tuned, error.whole)) from error
     if with_sources:
         join_sources(objects, context.output)
     _write_code(tuned, context, sources_of(objects, _kernel_names(linked.module)))
@@ -86,7 +86,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         own_memory={entry.function: _own_memory(entry, tuned.module) for entry in tuned.captured.entries},
         module=linked.plain,
         splits=tuple(
-            split.model_copy(update={"places": _places(split.name, tuned)}) for split in linked.splits
+            split.model_copy(update={"places": _places(tuned, split.name)}) for split in linked.splits
         ),
         program=program,
         estimate=_estimate(linked, tuned),
@@ -151,8 +151,7 @@ def _refuse_runtime_calls(tuned: Tuned) -> None:
         detail = (
             f"{', '.join(map(repr, needed))}: TVM's runtime does this, on the processor, and not on a GPU"
         )
-        places = tuple(dict.fromkeys(place for name in needed for place in _places(name, tuned)))
-        raise JobError(ErrorCode.GPU_UNSUPPORTED, detail, places)
+        raise JobError(ErrorCode.GPU_UNSUPPORTED, detail, _places(tuned, *needed))
 
 
 def _placed(error: JobError, tuned: Tuned) -> JobError:
@@ -163,7 +162,7 @@ def _placed(error: JobError, tuned: Tuned) -> JobError:
     words = detail.split()
     names = (str(variable.name_hint) for variable in tuned.module.get_global_vars())
     named = next((name for name in names if name in words), None)
-    return JobError(error.code, detail.rstrip(":"), () if named is None else _places(named, tuned))
+    return JobError(error.code, detail.rstrip(":"), () if named is None else _places(tuned, named))
 
 
 def _estimate(linked: Linked, tuned: Tuned) -> Estimate | None:
@@ -199,5 +198,7 @@ def _own_memory(entry: Captured, module: tvm.IRModule) -> frozenset[str]:
     return frozenset(spec.name for spec, is_own in zip(entry.output_specs, owned, strict=False) if is_own)
 
 
-def _places(function: str, tuned: Tuned) -> tuple[SourcePlace, ...]:
-    return places_of(function, tuned.optimized.module, tuned.optimized.nodes)
+def _places(tuned: Tuned, *functions: str) -> tuple[SourcePlace, ...]:
+    """The places in the user's model that some functions compute."""
+    known = origins_of(tuned.optimized.module, tuned.optimized.nodes).places()
+    return tuple(dict.fromkeys(place for name in functions for place in known.get(listed_name(name), ())))
