@@ -45,6 +45,17 @@ EDGES = (
         lambda x: torch.zeros(2, dtype=x.dtype).scatter_add(0, torch.zeros(600, dtype=torch.int64), x),
         (torch.ones(600).bfloat16(),),
     ),
+    Edge(
+        "a bias in reverse",
+        lambda x: (x + torch.arange(5.0)).flatten(1).flip(1),
+        (torch.arange(30.0).reshape(3, 2, 5),),
+    ),
+    Edge("a tile in reverse", lambda x: x.repeat(1, 2).flip(1), (torch.arange(15.0).reshape(3, 5),)),
+    Edge(
+        "two axes in reverse",
+        lambda x: (x + torch.arange(5.0)).reshape(15, 2).flip(0, 1),
+        (torch.arange(30.0).reshape(3, 2, 5),),
+    ),
     Edge("a mean of large halves", lambda x: F.avg_pool2d(x, 3), (torch.full((1, 1, 6, 6), 3e4).half(),)),
     Edge(
         "a mean of large halves with a divisor",

@@ -2,6 +2,7 @@
 
 ::
 
+    indices that count down are made to count up                reversed_indices
     loops of a known, shorter last iteration are split off      loop_partition
     blocks become loops, indices become offsets                 TVM
     assertions that cannot fail are removed                     argument_checks
@@ -21,6 +22,7 @@ from tvm.tirx.compilation_pipeline import PIPELINE_MAP
 
 from worker.compiler.codegen.argument_checks import skip_needless_checks
 from worker.compiler.codegen.loop_partition import partition_hinted_loops
+from worker.compiler.codegen.reversed_indices import count_up
 from worker.compiler.codegen.stack_registers import keep_registers_on_stack
 from worker.compiler.codegen.vector_length import check_vector_length
 
@@ -32,7 +34,7 @@ _SHRINKING = "s_tir.CompactBufferAllocation"
 
 def _pipeline() -> tuple[tvm.transform.Pass, object, object]:
     lower, finalize_host, finalize_device = PIPELINE_MAP["s_tir"]()
-    passes = tvm.transform.Sequential([partition_hinted_loops, lower])
+    passes = tvm.transform.Sequential([count_up, partition_hinted_loops, lower])
 
     @tvm.transform.module_pass(opt_level=0, name="LowerFunctions")
     def lower_functions(module: tvm.IRModule, context: tvm.transform.PassContext) -> tvm.IRModule:

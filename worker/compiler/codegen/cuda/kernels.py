@@ -19,6 +19,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir.pipeline import finalize_device_passes
 
+from worker.compiler.codegen.reversed_indices import count_up
 from worker.compiler.schedules.gpu.chips import Gpu
 
 _LAUNCH = "tirx.call_ffi_kernel"
@@ -182,6 +183,7 @@ def _bytes_of(buffer: Any) -> int:
 
 
 _PASSES: tuple[tvm.transform.Pass, ...] = (
+    count_up,
     s_tir.transform.CanonicalizeLoop(),
     s_tir.transform.LowerCrossThreadReduction(),
     s_tir.transform.LowerInitBlock(),
@@ -224,7 +226,7 @@ _PASSES: tuple[tvm.transform.Pass, ...] = (
     s_tir.transform.InjectPTXAsyncCopy(),
     s_tir.transform.MergeSharedMemoryAllocations(),
 )
-"""TVM's passes for scheduled TensorIR (``tvm.s_tir.pipeline``), up to the separation of host and device."""
+"""``CountUp``, then the passes of ``tvm.s_tir.pipeline`` up to the separation of host and device."""
 
 
 def lower_threads(module: tvm.IRModule) -> tvm.IRModule:
