@@ -1885,7 +1885,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of runs")
+        raise argparse.ArgumentTypeError(f"'{text}' must be a number from 1")
     return int(text)
 
 
@@ -1905,7 +1905,14 @@ def _parser() -> argparse.ArgumentParser:
         help="use these weights instead, if the bundle's are beside the library; disables the comparison",
     )
     parser.add_argument(
-        "--output", type=Path, metavar="FILE.npz", help="write the outputs to this file, by name"
+        "--inputs", metavar="FILE.npz", help="all inputs, as numpy.savez writes them; also --input FILE.npz"
+    )
+    parser.add_argument(
+        "--output",
+        "--outputs",
+        type=Path,
+        metavar="FILE.npz",
+        help="write the outputs, and the state after the run, to this file, by name",
     )
     parser.add_argument(
         "--functions",
@@ -1924,6 +1931,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--entry", metavar="NAME", help="the entry point to run; by default, the first")
     parser.add_argument("--repeat", type=_count, default=0, metavar="N", help="number of runs to time")
+    parser.add_argument(
+        "--threads",
+        type=_count,
+        metavar="N",
+        help="threads to use; by default, TVM_NUM_THREADS, or one for each of the target's cores",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="print the entry points with their inputs and outputs"
+    )
     parser.add_argument("--json", action="store_true", help="print exactly one JSON document")
     return parser
 
@@ -1981,6 +1997,15 @@ def _summary(spec: Spec, array: np.ndarray[Any, Any]) -> str:
     return f"{spec} {np.array2string(numbers, precision=6, separator=', ')}"
 
 
+def _listed(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """The entry points with their inputs and outputs, as ``./run --list`` prints them."""
+    for entry in (manifest, *manifest.get("entries", ())):
+        yield str(entry.get("name", "main"))
+        for kind in ("input", "output"):
+            for tensor in entry[f"{kind}s"]:
+                yield f"  {kind:<6} {tensor['name']} {tensor['dtype']}{list(tensor['shape'])}"
+
+
 def execute(
     model: Model, inputs: Arrays, repeat: int, compares: bool = True, entry: str | None = None
 ) -> Outcome:
@@ -2007,7 +2032,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the bundle that contains this file; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        inputs = read_inputs(options.input)
+        if options.list:
+            print("\n".join(_listed(_read_manifest(Path(__file__).parent))))
+            return 0
+        if options.threads is not None:
+            os.environ["TVM_NUM_THREADS"] = str(options.threads)
+        inputs = read_inputs([*options.input, *([options.inputs] if options.inputs else [])])
         for file in options.functions:
             register_functions(file)
         model = load(Path(__file__).parent, options.parameters, huge_pages=options.huge_pages)

@@ -118,7 +118,7 @@ def test_a_bundle_runs_where_there_is_nothing_but_libc(
     if "mount" in done.stderr or "unshare" in done.stderr:
         pytest.skip(f"this machine forbids it: {done.stderr}")
     assert done.returncode == 0, done.stderr
-    assert "0 of 10 elements differ" in done.stdout
+    assert "matches the reference" in done.stdout
 
 
 def test_a_library_that_nothing_ran_says_so_everywhere(tmp_path: Path, server: CandidateClient) -> None:

@@ -48,6 +48,7 @@ You need only Python with NumPy and apache-tvm-ffi:
     python run.py{functions}
     python run.py{functions} {arguments} --output result.npz
     python run.py{functions} --repeat 200
+    python run.py --list
 
 Without `--input`, `run.py` runs the reference inputs and compares its outputs with the original model's.
 

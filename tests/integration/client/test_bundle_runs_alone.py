@@ -135,8 +135,8 @@ def test_a_wrong_reference_is_found(lean_python: Path, bundle: Path, tmp_path: P
         (["--input", "x={x}", "--input", "x={x}"], "is given twice"),
         (["--input", "x=absent.npy"], "absent.npy"),
         (["--input", "x={npz}"], "several arrays"),
-        (["--repeat", "-1"], "is not a number of runs"),
-        (["--repeat", "0"], "'0' is not a number of runs"),
+        (["--repeat", "-1"], "'-1' must be a number from 1"),
+        (["--threads", "0"], "'0' must be a number from 1"),
     ],
 )
 def test_wrong_inputs_are_named_and_end_with_2(

@@ -33,7 +33,7 @@ static const char USAGE[] =
     "Otherwise give all inputs; state that you give replaces the initial one.\n"
     "  --entry NAME           the entry point; the first if it is left out\n"
     "  --input NAME=FILE.npy  one input, as numpy.save writes it\n"
-    "  --inputs FILE.npz      all inputs, as numpy.savez writes them\n"
+    "  --inputs FILE.npz      all inputs, as numpy.savez writes them; also --input FILE.npz\n"
     "  --output FILE.npz      write the outputs, and the state after the run, to a file; also --outputs\n"
     "  --repeat N             run N times more and print the latency\n"
     "  --seconds S            start no further of these runs after S seconds\n"
@@ -88,7 +88,12 @@ static int refuse_file(const char *path) {
 
 static int keep_input(options *read, const char *value) {
   const char *sign = strchr(value, '=');
-  if (!sign || sign == value) return refuse("--input takes NAME=FILE.npy, not ", value, "; --inputs takes FILE.npz");
+  size_t bytes = strlen(value);
+  if (!sign && bytes > 4 && !strcmp(value + bytes - 4, ".npz")) {
+    read->inputs = value;
+    return 0;
+  }
+  if (!sign || sign == value) return refuse("--input takes NAME=FILE.npy or FILE.npz, not ", value, "");
   size_t length = (size_t)(sign - value) + 1;
   for (int i = 0; i < read->input_count; i++)
     if (!strncmp(read->input[i], value, length)) return refuse("an input is given twice: ", value, "");
@@ -361,7 +366,10 @@ static int compare(const bessemer_tensor *tensor, int32_t entry, const void *out
     if (!(difference <= largest)) largest = difference;
   }
   free(aligned);
-  printf("%s: %zu of %zu elements differ, largest difference %.3g\n", tensor->name, wrong, count, largest);
+  printf("%s: ", tensor->name);
+  if (wrong) printf("DIFFERS in %zu elements", wrong);
+  else fputs("matches the reference", stdout);
+  printf(" (largest absolute error %.3g)\n", largest);
   report_output(report, tensor->name, count, wrong, largest, is_first);
   return wrong != 0;
 }
