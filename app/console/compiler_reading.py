@@ -65,7 +65,7 @@ class TextCache:
 
 
 _TEXTS = TextCache(MAX_HELD_CHARACTERS)
-_compared = lru_cache(maxsize=2)(compare)
+compared_texts = lru_cache(maxsize=2)(compare)
 """Holds the texts of two comparisons beyond the cache's limit."""
 
 
@@ -115,7 +115,7 @@ class Compiler:
 
     def compare(self, before: IrStep, after: IrStep) -> Comparison:
         """What changed between two steps."""
-        return _compared(self.module(before), self.module(after))
+        return compared_texts(self.module(before), self.module(after))
 
     def time_of(self, function: str) -> FunctionTime | None:
         """The time of a function; None if it was not measured."""

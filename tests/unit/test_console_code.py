@@ -1,12 +1,15 @@
 """Tokens, differences and windows of the compiler's texts: pure functions over untrusted lines."""
 
+import gc
 import random
+import weakref
 
 import pytest
 
 from app.console.code_diff import Budget, changes, word_marks
 from app.console.code_text import MAX_FUNCTIONS, Fate, RowKind, Text, compare, lives, matching
 from app.console.code_tokens import MAX_LINE_CHARACTERS, Language, Token, marked_up, tokens, visible
+from app.console.compiler_reading import TextCache, compared_texts
 
 
 def module(**functions: str) -> Text:
@@ -218,3 +221,30 @@ def test_a_search_stops_at_its_limit() -> None:
 def test_a_text_that_is_no_module_has_no_functions() -> None:
     assert Text("").functions == {}
     assert compare(Text("a\n"), Text("b\n")).rows == []
+
+
+def test_texts_are_held_up_to_a_limit_those_read_last_first() -> None:
+    cache, read = TextCache(max_characters=8), []
+
+    def get(name: str, size: int = 3) -> None:
+        cache.get((name, 0, size), lambda: read.append(name) or b"x" * size)
+
+    for name in ("a", "b", "a", "c", "a", "b"):
+        get(name)
+    assert read == ["a", "b", "c", "b"]
+    get("large", 9)
+    get("a")
+    assert read[-2:] == ["large", "a"]
+
+
+def test_the_texts_of_two_comparisons_are_held() -> None:
+    texts = [Text(f"{number}\n") for number in range(4)]
+    held = [weakref.ref(text) for text in texts]
+    first = compared_texts(texts[0], texts[1])
+    assert compared_texts(texts[0], texts[1]) is first
+    for _ in range(2):
+        compared_texts(texts[2], texts[3])
+        compared_texts(texts[3], texts[2])
+    del texts, first
+    gc.collect()
+    assert [text() is None for text in held] == [True, True, False, False]
