@@ -83,6 +83,11 @@ EDGES = (
     Edge("a resized image of bytes", lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear"), (BYTES,)),
     Edge("a doubled image of bytes", lambda x: F.interpolate(x, size=(10, 10), mode="bilinear"), (BYTES,)),
     Edge(
+        "a doubled image of float64",
+        lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+        (FEW.double(),),
+    ),
+    Edge(
         "nearest pixels by a factor", lambda x: F.interpolate(x, scale_factor=3.2), (FEW.reshape(1, 1, 3, 4),)
     ),
     Edge(

@@ -165,7 +165,9 @@ def _resize(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     function = write_resize(sizes, rows, columns, dtype, current_machine())
     wide = "float64" if dtype == "float64" else "float32"
     tables = [
-        relax.const(table) for taps in (columns, rows) for table in (taps.places, taps.weights.astype(wide))
+        relax.const(table, kind)
+        for taps in (columns, rows)
+        for table, kind in ((taps.places, "int32"), (taps.weights, wide))
     ]
     planes = bb.emit(relax.op.reshape(data, sizes))
     returned = relax.TensorType((sizes[0], *outputs), dtype)
