@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
-from ir_text import Pass, array, body_of, check
+from ir_text import Pass, array, body_of, check, program
 from tvm import relax
 from tvm.relax.dpl import is_const, is_op, is_tuple, wildcard
 
@@ -413,6 +413,20 @@ def test_a_batch_norm_goes_into_the_weights_of_the_layer_before(shape: str, laye
         **weights,
         **STATISTICS,
     )
+
+
+@pytest.mark.parametrize(
+    ("shape", "layer"),
+    [("(3, 2, 2)", "y = R.matmul(x, T)"), ("(2, 2)", "p = R.matmul(x, L)\ny = R.add(p, A)")],
+    ids=["matrices", "another axis"],
+)
+def test_a_batch_norm_whose_channels_are_no_columns_of_a_matrix_stays(shape: str, layer: str) -> None:
+    body = layer + BATCH_NORM.replace("\n    ", "\n")
+    given = {"T": array(3, 2, 2), "L": array(2, 2), "A": array(1, 2, 1), **STATISTICS}
+
+    module = fold_batch_norm(program(f"x: {shape}", body, **given))
+
+    assert body_of(module).splitlines()[-2].endswith("= R.multiply(y, const(2, 1))")
 
 
 def test_a_folded_batch_norm_scales_weights_and_bias() -> None:

@@ -90,6 +90,15 @@ NOT_QUITE: dict[str, Body] = {
     "norm of two tensors": lambda _, x: (
         (x.exp() - x.mean(-1, keepdim=True)) / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-6)
     ),
+    "gelu with another dimension": lambda _, x: (
+        x * torch.tensor([[[[0.5]]]]) * (1 + torch.erf(x * math.sqrt(0.5)))
+    ),
+    "norm with another dimension": lambda _, x: (
+        x * ROW.reshape(1, 1, 1, 8) / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-6)
+    ),
+    "norm of one column": lambda _, x: (
+        x[..., :1] * ROW / torch.sqrt(x[..., :1].pow(2).mean(-1, keepdim=True) + 1e-6)
+    ),
     "mean of cubes": lambda _, x: x / torch.sqrt(x.pow(3).mean(-1, keepdim=True) + 1e-6),
 }
 

@@ -41,6 +41,7 @@ WEIGHT_CHANNEL_AXIS = {
 """The axis of the weights that runs over output channels: the importer's layouts are OI… and (K, N)."""
 
 CHANNEL_AXIS = 1
+_MATRIX_RANK = 2
 _HALVES = ("float16", "bfloat16")
 _SINGLE = "float32"
 
@@ -199,7 +200,9 @@ class _BatchNormFolder(_Mutator):
             return data, None
         for term, other in (call.args, reversed(call.args)):
             value = self.constant(other)
-            if isinstance(value, np.ndarray) and is_per_channel(value.shape, data.ty.ndim):
+            if not isinstance(value, np.ndarray) or term.ty.ndim != data.ty.ndim:
+                continue
+            if is_per_channel(value.shape, data.ty.ndim):
                 return (term, value.reshape(-1).astype(np.float64)) if self._alone(data) else (data, None)
         return data, None
 
@@ -209,7 +212,7 @@ class _BatchNormFolder(_Mutator):
         weights = None if axis is None else self.constant(call.args[1])
         if not isinstance(weights, np.ndarray) or axis is None or not self._alone(producer):
             return None
-        if weights.shape[axis] != scale.size or (axis == 1 and producer.ty.ndim != weights.ndim):
+        if weights.shape[axis] != scale.size or not scales_channels(call, producer.ty.ndim):
             return None
         shape = [-1 if dimension == axis else 1 for dimension in range(weights.ndim)]
         scaled = (weights * scale.reshape(shape)).astype(weights.dtype)
@@ -217,6 +220,11 @@ class _BatchNormFolder(_Mutator):
 
     def _alone(self, variable: relax.Expr) -> bool:
         return isinstance(variable, relax.Var) and self._reads_of[variable.name] == 1
+
+
+def scales_channels(call: relax.Call, rank: int) -> bool:
+    """Whether the channels of a convolution, or of a product of a given rank, are those of its weights."""
+    return operator_of(call) != "matmul" or rank == call.args[1].ty.ndim == _MATRIX_RANK
 
 
 def reads_by_name(function: relax.Function) -> Counter[str]:

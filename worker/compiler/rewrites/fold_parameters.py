@@ -16,7 +16,13 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.relax_graph import operator_of, resolve
 from worker.compiler.layout.separate_parameters import Derivation, parameters_of
-from worker.compiler.rewrites.fold import CHANNEL_AXIS, WEIGHT_CHANNEL_AXIS, is_per_channel, reads_by_name
+from worker.compiler.rewrites.fold import (
+    CHANNEL_AXIS,
+    WEIGHT_CHANNEL_AXIS,
+    is_per_channel,
+    reads_by_name,
+    scales_channels,
+)
 
 
 @relax.transform.function_pass(opt_level=0, name="FoldParameterBatchNorm")
@@ -89,8 +95,9 @@ class _Folder(PyExprMutator):
         if operator_of(call) != "add" or not self._is_alone(data):
             return data, None
         for term, other in (call.args, reversed(call.args)):
-            shape = tuple(map(int, other.ty.shape)) if self._derivation.holds(other) else None
-            if shape is not None and is_per_channel(shape, data.ty.ndim):
+            if not self._derivation.holds(other) or term.ty.ndim != data.ty.ndim:
+                continue
+            if is_per_channel(tuple(map(int, other.ty.shape)), data.ty.ndim):
                 return term, other
         return data, None
 
@@ -102,7 +109,7 @@ class _Folder(PyExprMutator):
             return None
         weights = call.args[1]
         channels = int(weights.ty.shape[axis])
-        if channels != int(scale.ty.shape[0]) or (axis == 1 and data.ty.ndim != weights.ty.ndim):
+        if channels != int(scale.ty.shape[0]) or not scales_channels(call, data.ty.ndim):
             return None
         shape = [channels if dimension == axis else 1 for dimension in range(weights.ty.ndim)]
         factors = self._emit(relax.op.reshape(scale, shape))

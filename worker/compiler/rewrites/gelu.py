@@ -41,7 +41,7 @@ def _by_erf(match: Match) -> relax.Expr | None:
         match.is_close(_SCALE, math.sqrt(0.5)) if _SCALE in match else match.is_close(_DIVISOR, math.sqrt(2))
     )
     is_gelu = is_scaled and match.is_close(_HALF, 0.5) and match.is_close(_ONE, 1)
-    return relax.op.nn.gelu(match[_X]) if is_gelu else None
+    return relax.op.nn.gelu(match[_X]) if is_gelu and _keeps_rank(match) else None
 
 
 _COEFFICIENT, _FACTOR, _EXPONENT, _INNER_ONE = is_const(), is_const(), is_const(), is_const()
@@ -70,7 +70,12 @@ def _by_tanh(match: Match) -> relax.Expr | None:
         _INNER_ONE: 1.0,
     }
     is_gelu = all(match.is_close(part, value) for part, value in wanted.items() if part in match)
-    return relax.op.nn.gelu_tanh(match[_X]) if is_gelu else None
+    return relax.op.nn.gelu_tanh(match[_X]) if is_gelu and _keeps_rank(match) else None
+
+
+def _keeps_rank(match: Match) -> bool:
+    """Whether no constant adds dimensions to the result."""
+    return bool(match[_X].ty.ndim == match.root.ty.ndim)
 
 
 REWRITES = (

@@ -84,8 +84,12 @@ def _rms_norm(match: Match) -> relax.Expr | None:
 
 
 def _is_along_rows(match: Match, reductions: list[DFPattern]) -> bool:
-    """Whether reductions run along the last axis and keep it, and exponents are those of a norm."""
-    if static_shape(match.root) is None or match.scalar(_EPSILON) is None:
+    """Whether reductions run along the last axis and keep it, and exponents are those of a norm.
+
+    Constants must not broadcast the result to another shape.
+    """
+    shape = static_shape(match.root)
+    if shape is None or shape != static_shape(match[_X]) or match.scalar(_EPSILON) is None:
         return False
     if str(match.root.ty.dtype) not in _DTYPES:
         return False
