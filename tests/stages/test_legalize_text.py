@@ -68,7 +68,7 @@ def test_a_pool_of_a_plain_image_reads_a_border_of_infinities() -> None:
     [
         ("x: (4,), y: (4,)", "R.subtract(x, y)", "subtract", "x + y * -1.0"),
         ("x: (4,), y: (4,)", "R.not_equal(x, y)", "not_equal", "x != y or T.isnan(x) or T.isnan(y)"),
-        ("x: (4,)", "R.equal(x, x)", "equal", "not T.isnan(x)"),
+        ("x: (4,), y: (4,)", "R.equal(x, y)", "equal", "x == y and not T.isnan(x)"),
         ("x: (4,) bool", "R.logical_not(x)", "logical_not", 'T.Cast("bool", T.Cast("int8", x) ^ T.int8(1))'),
     ],
     ids=["subtract", "not_equal", "equal", "logical_not"],

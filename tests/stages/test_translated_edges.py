@@ -30,6 +30,7 @@ FEW = torch.arange(12.0).reshape(1, 1, 3, 4)
 BYTES = torch.arange(0, 250, 10, dtype=torch.uint8).reshape(1, 1, 5, 5)
 POWERS = torch.tensor([inf, -inf, nan, 0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, 2.5, -1.5])
 HALVES = torch.ones(3000).half()
+NUMBERS = torch.tensor([nan, inf, -inf, -0.0, 2.0, -3.0])
 
 EDGES = (
     Edge("a shift that extends a sign", lambda x: (x << 28) >> 28, (torch.arange(16, dtype=torch.int32),)),
@@ -152,6 +153,20 @@ EDGES = (
         (FEW,),
     ),
     Edge("an infinity norm of NaN", lambda x: x.norm(p=inf), (torch.tensor([nan, 1.0, 2.0]),)),
+    Edge("a hash of int64", lambda x: x * 1000003 % 1000, (torch.tensor([123456789012345, -(2**62)]),)),
+    Edge("a hash of int32", lambda x: x * 1000003 % 1000, (torch.tensor([1234567, -9], dtype=torch.int32),)),
+    Edge("a quotient of a product", lambda x: x * 4 // 4, (torch.tensor([2**62 + 1, 2**63 - 1, 5]),)),
+    Edge(
+        "equal elements, one of them NaN",
+        lambda x: (x[:, None] == x).float(),
+        (torch.tensor([nan]),),
+    ),
+    Edge("extremes of bfloat16", lambda x: torch.stack([x.amax(), x.amin()]), (NUMBERS.bfloat16(),)),
+    Edge(
+        "comparisons of bfloat16",
+        lambda x: torch.stack([x.maximum(x.flip(0)), x.minimum(x.roll(1)), (x != x.roll(1)).bfloat16()]),
+        (NUMBERS.bfloat16(),),
+    ),
     Edge(
         "a number, or not",
         lambda x: torch.where((x >= 1) | (x < 1), x, 0),

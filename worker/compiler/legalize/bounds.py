@@ -19,7 +19,7 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
-from worker.compiler.layout.extremes import extreme, first
+from worker.compiler.layout.extremes import extreme, first, is_nan
 from worker.compiler.layout.images import FLOATS, Window, pool_window_of
 from worker.compiler.layout.relax_graph import operator_of
 from worker.compiler.legalize.registry import Rule
@@ -90,7 +90,7 @@ def _compared(compare: Callable[[Any, Any], Any], is_left_sure: bool) -> Callabl
         def element(*at: Any) -> Any:
             one, other = left(*at), right(*at)
             value = compare(one, other)
-            return value if is_left_sure else tirx.Select(tirx.isnan(one), one, value)
+            return value if is_left_sure else tirx.Select(is_nan(one), one, value)
 
         return te.compute(shape, element, name="chosen")
 

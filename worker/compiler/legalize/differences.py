@@ -3,7 +3,7 @@
     subtract(x, y)    x[i] + y[i] * -1 of floats
     add(x, y)         int32(uint32(x[i]) + uint32(y[i])) of integers, as are differences and products
     not_equal(x, y)   x[i] != y[i] or isnan(x[i]) or isnan(y[i])
-    equal(x, x)       not isnan(x[i])
+    equal(x, y)       x[i] == y[i] and not isnan(x[i])
     logical_not(x)    bool(int8(x[i]) ^ 1)
     logical_or(x, y)  bool(int8(x[i]) | int8(y[i]))
 
@@ -23,6 +23,7 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
+from worker.compiler.layout.extremes import is_nan
 from worker.compiler.legalize.registry import Rule
 
 
@@ -66,15 +67,20 @@ def _difference(left: te.Tensor, right: te.Tensor) -> te.Tensor:
 
 
 def _equal(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """Compare a float with itself: only NaN differs."""
-    left, right = call.args
-    if not left.same_as(right) or "float" not in str(left.ty.dtype):
+    """Compare floats: NaN differs from everything, even where TVM finds that both sides are one element."""
+    if "float" not in str(call.args[0].ty.dtype):
         return None
+    return bb.call_te(_agreeing, *call.args, primfunc_name_hint="equal")
 
-    def compare(data: te.Tensor) -> te.Tensor:
-        return te.compute(data.shape, lambda *at: tirx.Not(tirx.isnan(data(*at))), name="equal")
 
-    return bb.call_te(compare, left, primfunc_name_hint="equal")
+def _agreeing(left: te.Tensor, right: te.Tensor) -> te.Tensor:
+    left, right = _of_one_shape(left, right)
+
+    def element(*at: Any) -> Any:
+        one, other = left(*at), right(*at)
+        return tirx.all(one.equal(other), tirx.Not(is_nan(one)))
+
+    return te.compute(left.shape, element, name="equal", tag=topi.tag.BROADCAST)
 
 
 def _not_equal(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
@@ -89,7 +95,7 @@ def _differing(left: te.Tensor, right: te.Tensor) -> te.Tensor:
 
     def element(*at: Any) -> Any:
         one, other = left(*at), right(*at)
-        return tirx.any(one != other, tirx.isnan(one), tirx.isnan(other))
+        return tirx.any(one != other, is_nan(one), is_nan(other))
 
     return te.compute(left.shape, element, name="not_equal", tag=topi.tag.BROADCAST)
 

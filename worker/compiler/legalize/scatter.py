@@ -25,6 +25,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from worker.compiler.layout.extremes import is_nan
 from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import SCATTER
@@ -36,7 +37,7 @@ Join = Callable[[Any, Any], Any]
 
 def _or_nan(old: Any, value: Any) -> Any:
     """The value, or NaN if the old one is: LLVM compiles an extreme of NaN to its second operand."""
-    return tirx.Select(tirx.isnan(old), old, value) if "float" in nest.dtype_of(old) else value
+    return tirx.Select(is_nan(old), old, value) if "float" in nest.dtype_of(old) else value
 
 
 JOINS: dict[str, Join] = {

@@ -17,6 +17,8 @@ WIDE = dict.fromkeys(("bfloat16", "float16"), "float32") | dict.fromkeys(
 )
 """The wider dtype that provides the keys of a narrow one."""
 BITS_OF_INFINITY = {"float32": 0x7F800000, "float64": 0x7FF0000000000000}
+_BITS_OF_NAN = {"float32": 0x7FC00000, "float64": 0x7FF8000000000000}
+"""The NaN that keys stand for. With more bits set, it would overflow when TVM rounds it to bfloat16."""
 
 
 def key_of(value: Any, dtype: str, nan_is_highest: bool = True) -> Any:
@@ -29,7 +31,7 @@ def key_of(value: Any, dtype: str, nan_is_highest: bool = True) -> Any:
     bits = tirx.reinterpret(integer, value)
     magnitude = bits & highest
     number = tirx.Select(bits < 0, -magnitude, magnitude)
-    of_nan = highest if nan_is_highest else -highest
+    of_nan = tirx.const(_BITS_OF_NAN[dtype] if nan_is_highest else -_BITS_OF_NAN[dtype], integer)
     return tirx.Select(magnitude > tirx.const(infinity, integer), of_nan, number)
 
 
