@@ -31,6 +31,15 @@ BYTES = torch.arange(0, 250, 10, dtype=torch.uint8).reshape(1, 1, 5, 5)
 POWERS = torch.tensor([inf, -inf, nan, 0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, 2.5, -1.5])
 HALVES = torch.ones(3000).half()
 NUMBERS = torch.tensor([nan, inf, -inf, -0.0, 2.0, -3.0])
+QUERIES = torch.randn(2, 1, 6, 16, generator=torch.Generator().manual_seed(0))
+LEAST = torch.finfo(torch.float32).min
+CAUSAL = torch.full((6, 6), LEAST).triu(1)
+PADDING = torch.where(torch.arange(6) < torch.tensor([0, 3])[:, None], -inf, 0.0).reshape(2, 1, 1, 6)
+
+
+def attended(scores: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return scores.softmax(-1) @ x
+
 
 EDGES = (
     Edge("a shift that extends a sign", lambda x: (x << 28) >> 28, (torch.arange(16, dtype=torch.int32),)),
@@ -166,6 +175,26 @@ EDGES = (
         "comparisons of bfloat16",
         lambda x: torch.stack([x.maximum(x.flip(0)), x.minimum(x.roll(1)), (x != x.roll(1)).bfloat16()]),
         (NUMBERS.bfloat16(),),
+    ),
+    Edge(
+        "bounded scores of attention",
+        lambda x, keys: attended((x @ keys.mT).clamp(-1, 2), keys),
+        (torch.where(QUERIES > 2, nan, QUERIES), QUERIES),
+    ),
+    Edge(
+        "the larger of scores and a bias",
+        lambda x, keys: attended(torch.maximum(x @ keys.mT, x[..., :6]), keys),
+        (torch.where(QUERIES > 2, nan, QUERIES), QUERIES),
+    ),
+    Edge(
+        "a finite causal mask and padding",
+        lambda x, padding: attended(x @ x.mT + CAUSAL + padding, x),
+        (QUERIES, PADDING),
+    ),
+    Edge(
+        "padding and a finite causal choice",
+        lambda x, padding: attended(torch.where(CAUSAL == 0, x @ x.mT + padding, LEAST), x),
+        (QUERIES, PADDING),
     ),
     Edge(
         "a number, or not",

@@ -11,7 +11,8 @@
 masks (``views``) become part of the function's reads, and transpositions of the result become part of its
 writes, so that it takes ``x`` itself. A constant mask that hides the keys after each query, or a triangle
 made at run time, becomes the comparison ``key <= query + offset``; a constant mask that hides more keys stays
-beside it. Constant masks are stored transposed, ``[..., S, T]``, as the schedule reads them.
+beside it. A finite mask beside another one stays: where both hide all keys, these get weight. Constant masks
+are stored transposed, ``[..., S, T]``, as the schedule reads them.
 ``attention_compute`` writes the function.
 """
 
@@ -133,18 +134,43 @@ class _Fusion:
     def _edits(self, match: Match) -> tuple[tuple[Edit, ...], int | None]:
         edits, causal = [], None
         for index, step in enumerate(match.steps):
-            if self._is_triangle(step) and all(later.adds for later in match.steps[index + 1 :]):
+            hides = self._hides(match.steps, index)
+            if hides and self._is_triangle(step):
                 causal = 0 if causal is None else min(causal, 0)
                 continue
-            seen = self._seen(step, match)
+            seen = self._seen(step, match) if hides else None
             offset = None if seen is None else _causal_offset(seen)
-            if seen is None or offset is None or not all(later.adds for later in match.steps[index + 1 :]):
+            if seen is None or offset is None:
                 edits.append(self._edit(step))
                 continue
             causal = offset if causal is None else min(causal, offset)
             if not self._is_only_causal(step, seen, offset):
                 edits.append(self._edit(step))
         return tuple(edits), causal
+
+    def _hides(self, steps: tuple[Step, ...], index: int) -> bool:
+        """Whether keys that a mask would hide get no weight, whatever the other steps do.
+
+        If a mask is finite, a hidden key gets weight in a row whose other keys another mask hides.
+        """
+        step, *later = steps[index:]
+        if not all(one.adds for one in later):
+            return False
+        return self._is_infinite(step) or all(map(self._is_ordinary, (*steps[:index], *later)))
+
+    def _is_infinite(self, step: Step) -> bool:
+        """Whether a mask hides keys by -inf only."""
+        if step.fill is not None:
+            return step.fill == -np.inf
+        values = self._constant(step.operand)
+        return values is not None and bool(np.isneginf(values[is_masked(values)]).all())
+
+    def _is_ordinary(self, step: Step) -> bool:
+        """Whether a step is known to hide no key."""
+        if step.fill is not None:
+            return not is_masked(step.fill)
+        values = self._constant(step.operand)
+        return step.operand is None or (values is not None and not is_masked(values).any())
 
     def _is_triangle(self, step: Step) -> bool:
         """Whether a step hides the keys after each query's own with a triangle made at run time."""
@@ -161,7 +187,7 @@ class _Fusion:
         if step.operand is None:
             return Edit(step.apply)
         number = None if step.fill is not None else scalar_of(step.operand, self._graph.lookup)
-        if number is not None:
+        if number:  # TVM would simplify a product with 0, which is NaN for infinities
             return Edit(lambda score, _: step.apply(score, tirx.FloatImm(score.ty.dtype, number)))
         return Edit(step.apply, self._mask(step.operand))
 

@@ -23,6 +23,7 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
+from worker.compiler.layout.extremes import is_nan
 from worker.compiler.layout.relax_graph import Graph, Shape, are_known, operator_of, same_shape, shape_of
 from worker.compiler.layout.views import Lookup, read_through, scalar_of
 from worker.compiler.schedules.gpu.chips import current_gpu
@@ -217,11 +218,23 @@ def _choice(number: float, inverted: bool) -> Apply:
     return apply
 
 
+def _propagating_nan(compare: Apply) -> Apply:
+    """The larger or smaller of two numbers; NaN if one is NaN: LLVM returns the second if either is."""
+
+    def apply(one: Any, other: Any) -> Any:
+        if isinstance(other, tirx.FloatImm):
+            one, other = other, one
+        chosen = compare(one, other)
+        return chosen if isinstance(one, tirx.FloatImm) else tirx.Select(is_nan(one), one, chosen)
+
+    return apply
+
+
 _BINARY: dict[str, Apply] = {
     "add": lambda one, other: one + other,
     "divide": lambda one, other: one / other,
-    "maximum": tirx.Max,
-    "minimum": tirx.Min,
+    "maximum": _propagating_nan(tirx.Max),
+    "minimum": _propagating_nan(tirx.Min),
     "multiply": lambda one, other: one * other,
     "subtract": lambda one, other: one - other,
 }
