@@ -180,6 +180,20 @@ def test_nan_passes_activations_in_blocks(run: Run) -> None:
     assert np.isnan(run(activated, x)[0, :, 2, 2]).all()
 
 
+def test_nan_passes_an_activated_join_into_a_pool(run: Run) -> None:
+    x, weight = torch.randn(1, 16, 4, 4), torch.randn(16, 16, 1, 1)
+    x[0, 3, 2, 2] = torch.nan
+
+    def pooled(_: Any, x: torch.Tensor) -> torch.Tensor:
+        join = torch.cat([functional.conv2d(x, weight), functional.conv2d(x + 1, weight)], 1)
+        scale, shift = torch.linspace(0.5, 2, 64).reshape(2, 32, 1, 1)
+        return functional.avg_pool2d((join * scale + shift).relu(), 2)
+
+    found = run(pooled, x)
+
+    np.testing.assert_allclose(found, pooled(None, x).numpy(), rtol=1e-4, atol=1e-5)
+
+
 @fuzz(4)
 @given(
     seed=st.integers(0, 1000),

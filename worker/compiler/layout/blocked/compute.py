@@ -160,7 +160,7 @@ def _activated(
 
     def element(n: Any, c: Any, row: Any, column: Any, lane: Any) -> Expression:
         value = data[n, c, row, column, lane] * scale[0, c, 0, 0, lane] + shift[0, c, 0, 0, lane]
-        return te.max(value, tirx.const(0, str(data.dtype)))
+        return tirx.Max(tirx.FloatImm(str(data.dtype), 0.0), value)  # NaN stays: LLVM returns the second
 
     return te.compute(data.shape, element, name="activated", attrs=attributes or {})
 
