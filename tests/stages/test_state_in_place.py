@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from capture_samples import capture_file
@@ -46,6 +47,24 @@ class ReadingOld(Caching):
         return super().forward(x, place) + before
 
 
+class Delaying(nn.Module):
+    """Returns what it got two runs before."""
+
+    newer: torch.Tensor
+    older: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("newer", "older"):
+            self.register_buffer(name, torch.zeros(1, 1, WIDTH))
+
+    def forward(self, x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        delayed = self.older + place
+        self.older.copy_(self.newer)
+        self.newer.copy_(x * 2)
+        return delayed
+
+
 def compiled(model: nn.Module, path: Path, context: StageContext, **request: object) -> Optimized:
     torch.manual_seed(0)
     inputs = torch.randn(1, 1, WIDTH), torch.zeros(1, dtype=torch.int64)
@@ -74,3 +93,19 @@ def test_a_cache_is_written_in_place_where_the_runner_keeps_it(
     assert found.module["main"].script().count("call_tir_inplace(") == writes
     verified = verify(build(tune(found, context), context), context)
     assert sum(comparison.mismatches for comparison in verified.comparisons) == 0
+
+
+def test_a_state_that_becomes_another_is_not_overwritten_before(
+    tmp_path: Path, context: StageContext
+) -> None:
+    ready = compiled(Delaying(), tmp_path / "model", context)
+    library = build(tune(ready, context), context).library
+    model, place = Delaying(), torch.zeros(1, dtype=torch.int64)
+    states = (model.newer.numpy().copy(), model.older.numpy().copy())
+
+    with context.candidates.open_library(library, 1) as loaded:
+        for step in range(1, 4):
+            x = torch.full((1, 1, WIDTH), float(step))
+            found, *states = loaded.run((x.numpy(), place.numpy(), *states))
+
+            np.testing.assert_array_equal(found, model(x, place).numpy())

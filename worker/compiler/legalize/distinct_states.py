@@ -5,8 +5,8 @@
         return y, new, new                →    return y, new, copy(new)
 
 The next run may write to a state in place. So no two states may be the same memory, and none may be a
-constant of the library, a parameter or an input. A state that a run returns as it came, or as another's,
-keeps its memory: the caller holds each tensor once.
+constant of the library, a parameter or an input. A state that a run returns as it came keeps its memory. One
+that was another state is copied: callers write the new states over the old ones, one after another.
 """
 
 from __future__ import annotations
@@ -42,14 +42,12 @@ def _shared(main: relax.Function) -> Iterator[int]:
     first_input, first_output, count = map(int, main.attrs[STATE])
     graph = read_graph(main)
     results = graph.lookup(main.body.body).fields
-    free = set(main.params[first_input : first_input + count])
-    for index in range(first_output, first_output + count):
+    states = main.params[first_input : first_input + count]
+    for index, state in enumerate(states, first_output):
         memory = _memory(results[index], graph)
-        if memory in free:
-            free.remove(memory)
-        elif operator_of(graph.values.get(memory)) == "call_tir":
+        if operator_of(graph.values.get(memory)) == "call_tir":
             graph.values.pop(memory)
-        else:
+        elif not memory.same_as(state):
             yield index
 
 
