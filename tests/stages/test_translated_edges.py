@@ -164,6 +164,8 @@ EDGES = (
     Edge("an infinity norm of NaN", lambda x: x.norm(p=inf), (torch.tensor([nan, 1.0, 2.0]),)),
     Edge("a hash of int64", lambda x: x * 1000003 % 1000, (torch.tensor([123456789012345, -(2**62)]),)),
     Edge("a hash of int32", lambda x: x * 1000003 % 1000, (torch.tensor([1234567, -9], dtype=torch.int32),)),
+    Edge("a remainder of a difference", lambda x: (x - 5) % 3, (torch.tensor([0, 1, 2, 7]),)),
+    Edge("a quotient of a sum", lambda x: (x + 1) // 2, (torch.tensor([-4, -3, 5], dtype=torch.int32),)),
     Edge("a quotient of a product", lambda x: x * 4 // 4, (torch.tensor([2**62 + 1, 2**63 - 1, 5]),)),
     Edge(
         "equal elements, one of them NaN",

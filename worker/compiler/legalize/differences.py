@@ -1,7 +1,7 @@
 """Arithmetic and comparisons in forms that TVM's simplifier leaves alone.
 
     subtract(x, y)    x[i] + y[i] * -1 of floats
-    add(x, y)         int32(uint32(x[i]) + uint32(y[i])) of integers, as are differences and products
+    add(x, y)         x[i] + y[i] of the bits as unsigned integers, also differences and products
     not_equal(x, y)   x[i] != y[i] or isnan(x[i]) or isnan(y[i])
     equal(x, y)       x[i] == y[i] and not isnan(x[i])
     logical_not(x)    bool(int8(x[i]) ^ 1)
@@ -12,7 +12,8 @@ TVM simplifies as if floats were real numbers: ``x - x`` to 0, ``(x + y) - y`` t
 a sum with a product, which LLVM compiles to one subtraction.
 
 It simplifies integers of 32 and 64 bits as if they were unlimited: ``x + 1 > x`` to true, ``x * 2 // 2`` to
-``x``. torch wraps them, as unsigned integers do.
+``x``. torch wraps them, as unsigned integers do. Their bits are reinterpreted: TVM takes an unsigned integer
+that is cast to a signed one for positive.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def _wrapping(name: str, operation: Callable[[Any, Any], Any]) -> Rule:
             left, right = _of_one_shape(left, right)
 
             def element(*at: Any) -> Any:
-                return operation(*(one(*at).astype(f"u{dtype}") for one in (left, right))).astype(dtype)
+                bits = (tirx.reinterpret(f"u{dtype}", one(*at)) for one in (left, right))
+                return tirx.reinterpret(dtype, operation(*bits))
 
             return te.compute(left.shape, element, name=f"T_{name}", tag=topi.tag.BROADCAST)
 
