@@ -13,7 +13,8 @@ from pictures import SCHEMES, SIZE, WRITES, save
 from playwright.sync_api import Browser, Page, expect
 from sample_data import MEDIANS, REGRESSION, Shown, fill
 
-from app.console.guide import SITE, found
+from app.console.guide import found
+from app.console.rendering import SITE
 from bessemer.contract.access import Scope
 from bessemer.contract.keys import KeyRequest
 from bessemer.store.settings import StoreSettings
