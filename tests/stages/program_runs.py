@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bessemer.contract.triple import LINUX_X86_64
 from worker.candidates.server import fork_server
 from worker.compiler.codegen.link import link_shared
-from worker.compiler.legalize.lowerings import register_lowerings
+from worker.compiler.codegen.lowerings import register_lowerings
 from worker.compiler.translation.decompositions import decomposed
 from worker.compiler.translation.importer import Importer
 

@@ -172,6 +172,20 @@ EDGES = (
         lambda x: (x[:, None] == x).float(),
         (torch.tensor([nan]),),
     ),
+    Edge("a median of int8", lambda x: x.median(), (torch.tensor([5, -9, 3, 8], dtype=torch.int8),)),
+    Edge(
+        "medians of int16",
+        lambda x: x.median(1).values,
+        (torch.tensor([[3, -5, 7], [2, 2, -1]], dtype=torch.int16),),
+    ),
+    Edge("a remainder of float64", lambda x: torch.fmod(x, 2.5), (torch.tensor([7.3, -7.3, 5.0]).double(),)),
+    Edge("any of bfloat16", lambda x: x.any(0), (NUMBERS.bfloat16(),)),
+    Edge("numbers of bfloat16 that are not 0", torch.count_nonzero, (NUMBERS.bfloat16(),)),
+    Edge(
+        "places of the largest of bfloat16",
+        lambda x: F.max_pool2d(x, 2, return_indices=True)[1],
+        (torch.arange(16.0).reshape(1, 1, 4, 4).bfloat16(),),
+    ),
     Edge("extremes of bfloat16", lambda x: torch.stack([x.amax(), x.amin()]), (NUMBERS.bfloat16(),)),
     Edge(
         "comparisons of bfloat16",

@@ -22,6 +22,7 @@ from tvm.tirx.compilation_pipeline import PIPELINE_MAP
 
 from worker.compiler.codegen.argument_checks import skip_needless_checks
 from worker.compiler.codegen.loop_partition import partition_hinted_loops
+from worker.compiler.codegen.lowerings import register_lowerings
 from worker.compiler.codegen.reversed_indices import count_up
 from worker.compiler.codegen.stack_registers import keep_registers_on_stack
 from worker.compiler.codegen.vector_length import check_vector_length
@@ -33,6 +34,7 @@ _SHRINKING = "s_tir.CompactBufferAllocation"
 
 
 def _pipeline() -> tuple[tvm.transform.Pass, object, object]:
+    register_lowerings()
     lower, finalize_host, finalize_device = PIPELINE_MAP["s_tir"]()
     passes = tvm.transform.Sequential([count_up, partition_hinted_loops, lower])
 

@@ -1,7 +1,4 @@
-"""Reductions to the largest or smallest number that start from infinity, and tests for NaN.
-
-TVM's reductions start from a finite number, and its ``isnan`` does not know bfloat16.
-"""
+"""Reductions to the largest or smallest number that start from infinity; TVM's start from a finite one."""
 
 from __future__ import annotations
 
@@ -25,8 +22,3 @@ def first(is_largest: bool, dtype: str) -> Any:
     if "float" in dtype:
         return tirx.const(-inf if is_largest else inf, dtype)
     return tirx.min_value(dtype) if is_largest else tirx.max_value(dtype)
-
-
-def is_nan(value: Any) -> Any:
-    """Whether a float is NaN."""
-    return tirx.isnan(value.astype("float32") if str(value.ty.dtype) == "bfloat16" else value)

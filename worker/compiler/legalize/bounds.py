@@ -19,10 +19,11 @@ from typing import Any
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
 
-from worker.compiler.layout.extremes import extreme, first, is_nan
+from worker.compiler.layout.extremes import extreme, first
 from worker.compiler.layout.images import FLOATS, Window, pool_window_of
 from worker.compiler.layout.relax_graph import operator_of
 from worker.compiler.legalize.registry import Rule
+from worker.compiler.schedules.nest import is_nan
 
 Bound = Callable[[relax.Call], float | None]
 

@@ -24,8 +24,8 @@ from typing import Any
 
 from tvm import relax, te, tirx, topi
 
-from worker.compiler.layout.extremes import is_nan
 from worker.compiler.legalize.registry import Rule
+from worker.compiler.schedules.nest import is_nan
 
 
 def _wrapping(name: str, operation: Callable[[Any, Any], Any]) -> Rule:

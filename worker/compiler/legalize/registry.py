@@ -11,7 +11,6 @@ from tvm import relax
 
 from worker.compiler import legalize
 from worker.compiler.extensions import Extension, ExtensionError, ExtensionPoint, cached_book, in_modules
-from worker.compiler.legalize.lowerings import register_lowerings
 
 Rule = Callable[[relax.BlockBuilder, relax.Call], relax.Expr | None]
 """Replaces a call, or returns None to leave it to the next rule and at last to TVM."""
@@ -41,13 +40,12 @@ POINT = ExtensionPoint(
 
 @cached_book
 def legalization_map() -> dict[str, Callable[[relax.BlockBuilder, relax.Call], relax.Expr]]:
-    """For ``LegalizeOps``: the rules in force, by operator. Registers the lowerings of what the rules write.
+    """For ``LegalizeOps``: the rules in force, by operator.
 
     Raises:
         ExtensionError: an entry point does not give rules, two packages give one for the same operator, or
             Relax does not have the operator.
     """
-    register_lowerings()
     return make_legalization_map(POINT.installed())
 
 

@@ -25,11 +25,10 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from worker.compiler.layout.extremes import is_nan
 from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import SCATTER
-from worker.compiler.schedules.nest import INDEX, signature
+from worker.compiler.schedules.nest import INDEX, is_nan, signature
 from worker.compiler.schedules.processors import WORK_PER_THREAD, Machine, current_machine, threads_pay
 
 Join = Callable[[Any, Any], Any]

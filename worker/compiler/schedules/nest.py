@@ -143,6 +143,11 @@ def dtype_of(expression: Any) -> str:
     return str(expression.ty.dtype)
 
 
+def is_nan(value: Any) -> Any:
+    """Whether a float is NaN; TVM's ``isnan`` does not know bfloat16."""
+    return tirx.isnan(value.astype("float32") if dtype_of(value) == "bfloat16" else value)
+
+
 def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
     """An expression or a statement with variables or buffers replaced."""
     return tvm_ffi.structural_map(node, (tirx.Var, lambda variable: values.get(variable, variable)))

@@ -23,10 +23,10 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
-from worker.compiler.layout.extremes import is_nan
 from worker.compiler.layout.relax_graph import Graph, Shape, are_known, operator_of, same_shape, shape_of
 from worker.compiler.layout.views import Lookup, read_through, scalar_of
 from worker.compiler.schedules.gpu.chips import current_gpu
+from worker.compiler.schedules.nest import is_nan
 
 Apply = Callable[[Any, Any], Any]
 

@@ -11,7 +11,7 @@ from torch.utils._sympy.value_ranges import ValueRanges
 from tvm import relax, te, tirx, topi
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.nest import INDEX
+from worker.compiler.schedules.nest import INDEX, is_nan
 from worker.compiler.translation.compaction import chosen_places, columns_of, own_size, places_of
 from worker.compiler.translation.dtypes import is_floating
 from worker.compiler.translation.emitter import SIZES_OF_DATA, Emitter, axis_of, dtype_of, shape_of
@@ -136,7 +136,7 @@ def _differs_from_the_one_before(rows: te.Tensor) -> te.Tensor:
         if not is_floating(str(rows.dtype)):
             return one != other
         # TVM's comparison denies that NaN differs from anything
-        return tirx.any(one != other, tirx.isnan(one), tirx.isnan(other))
+        return tirx.any(one != other, is_nan(one), is_nan(other))
 
     if len(rows.shape) == 1:
         return te.compute(rows.shape, lambda row: tirx.any(row == 0, differs(row)), "is_first")

@@ -109,13 +109,13 @@ def _mode(data: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, T
 
 
 def _median(data: Tensor) -> Tensor:
-    return _median_along(data.reshape(-1), 0)[0] if data.is_floating_point() else NotImplemented
+    return _median_along(data.reshape(-1), 0)[0]
 
 
 def _median_along(data: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower median of floats, or the first NaN, which sorting moves after all numbers."""
+    """The lower median, or the first NaN, which sorting moves after all numbers."""
     if not data.is_floating_point() or not data.dim():
-        return NotImplemented
+        return _kth_value(data, (data.shape[dim] + 1) // 2 if data.dim() else 1, dim, keepdim)
     values, places = torch.sort(data, stable=True, dim=dim)
     count, numbers = data.shape[dim], (~data.isnan()).sum(dim, keepdim=True)
     at = torch.where(numbers < count, numbers, (count - 1) // 2)

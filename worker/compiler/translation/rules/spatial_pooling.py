@@ -85,8 +85,9 @@ def _pooled(
     if not emit.reads(_PLACES):
         values = emit.tensor_expression(lambda tensor: _largest_only(tensor, shape, lengths, places), batched)
         return (emit(relax.op.squeeze(values, [0])) if unbatched else values), None
-    pair = emit.tensor_expression(compute, batched)
-    values, found = emit(relax.TupleGetItem(pair, 0)), emit(relax.TupleGetItem(pair, 1))
+    pair = emit.tensor_expression(compute, emit.cast(batched, wide(dtype_of(data))))
+    values = emit.cast(emit(relax.TupleGetItem(pair, 0)), dtype_of(data))
+    found = emit(relax.TupleGetItem(pair, 1))
     if unbatched:
         return emit(relax.op.squeeze(values, [0])), emit(relax.op.squeeze(found, [0]))
     return values, found
