@@ -40,6 +40,7 @@ from worker.compiler.tuning.meta_schedule import (
 from worker.compiler.tuning.record_selection import measure_defaults
 from worker.compiler.tuning.search import TaskSearch
 from worker.compiler.tuning.session import EVALUATION, TuningSession, make_cost_model, open_database
+from worker.compiler.tuning.tasks import searches_of
 from worker.compiler.tuning.trial_budget import ROUND_TRIALS
 from worker.job.warmup import import_everything
 
@@ -158,18 +159,7 @@ def _tasks(module: tvm.IRModule, session: TuningSession, count: int) -> list[Tas
         if plans_of(task.dispatched[0]["main"], session.target) is not None
     ]
     chosen = sorted(found, key=lambda task: (-int(task.weight), str(task.task_name)))[:count]
-    return [
-        TaskSearch(
-            name=str(task.task_name),
-            weight=int(task.weight),
-            module=task.dispatched[0],
-            plans=plans_of(task.dispatched[0]["main"], session.target),
-            wanted=None,
-            session=session,
-            index=index,
-        )
-        for index, task in enumerate(chosen)
-    ]
+    return searches_of(chosen, session)
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ def inspect(
 
 
 def _show_graph(job: Job, output: Path | None, json: bool) -> None:
-    """Print the graph of a model. If the model cannot be exported, print the problem, too.
+    """Print the graph of a model, and the problem if the model cannot be exported.
 
     As JSON, print the compilation if there is no graph.
     """

@@ -45,7 +45,11 @@ def known_tasks(module: tvm.IRModule, target: tvm.target.Target) -> list[Extract
 
 def tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
     """The searches of the functions that have no schedule."""
-    known = known_tasks(module, session.target)
+    return searches_of(known_tasks(module, session.target), session)
+
+
+def searches_of(functions: Sequence[ExtractedTask], session: TuningSession) -> list[TaskSearch]:
+    """The searches of functions, by their plans if a family has some."""
     return [
         TaskSearch(
             name=str(task.task_name),
@@ -56,7 +60,7 @@ def tasks_of(module: tvm.IRModule, session: TuningSession) -> list[TaskSearch]:
             session=session,
             index=index,
         )
-        for index, task in enumerate(known)
+        for index, task in enumerate(functions)
     ]
 
 
