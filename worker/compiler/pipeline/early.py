@@ -22,13 +22,13 @@ from worker.protocol.observer import JobObserver
 _log = logging.getLogger(__name__)
 
 
-def publish_bundle(tuned: Tuned, context: StageContext, number: int) -> None:
+def publish_bundle(tuned: Tuned, number: int, context: StageContext) -> None:
     """Make the bundle of a scheduled model, and have it published.
 
     Args:
         tuned: the model.
-        context: the search's.
         number: how many bundles the search has made, with this one.
+        context: the search's.
 
     Raises:
         JobError: a stage failed.

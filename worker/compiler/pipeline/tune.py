@@ -218,7 +218,7 @@ def _search_and_apply(
     unsearched = count_dynamic(optimized.module)
     scope = shown_scope(len(tasks), unsearched)
     default = schedule_rest(optimized.module, session.target)
-    model = SearchedModel(optimized, session, default, partial(_laid_out, optimized, context))
+    model = SearchedModel(optimized, session, default, partial(lay_out, optimized, context=context))
     began = time.monotonic()
     early = _open_early(tasks, model, context)
     peers_ms = time_peers(optimized.captured, context) if tasks and is_compared(model) else {}
@@ -275,19 +275,12 @@ def _open_early(
     session, request = model.session, model.optimized.captured.upload.request
     if not (session.options.publish_early and session.is_local and request.makes_bundle):
         return None
-
-    def make(tuned: Tuned, number: int) -> None:
-        publish_bundle(tuned, context, number)
-
+    make = partial(publish_bundle, context=context)
     if any(task.trials for task in tasks):
         return EarlyBundles(make, made=1)
     early = EarlyBundles(make)
     early.publish(lambda: Tuned(model.optimized, model.default, no_search(model.default), None))
     return early
-
-
-def _laid_out(optimized: Optimized, context: StageContext, choices: LayoutChoices) -> Optimized:
-    return lay_out(optimized, choices, context)
 
 
 def _tuned_so_far(
