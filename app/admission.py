@@ -293,7 +293,7 @@ def _unmeasured_refusal(request: Submission) -> Problem | None:
         return None
     asked = (
         (request.benchmark.compare, "benchmark.compare", "other runtimes are timed"),
-        (request.tune.publish_early, "tune.publish_early", "early bundles are measured"),
+        (request.tune.publish_early, "tune.publish_early", "early bundles are made for targets measured"),
     )
     return _refused_fields(
         tuple(

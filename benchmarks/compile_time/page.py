@@ -17,7 +17,8 @@ def section(folder: Path) -> list[str]:
     if path is None:
         return []
     results = PublishedResults.model_validate_json(path.read_text())
-    columns = ("model", "parameters", "upload", "to the bundle", *(stage.value for stage in Stage), "rest")
+    stages = (stage.value for stage in Stage)
+    columns = ("model", "parameters", "upload", "early", "to the bundle", *stages, "rest")
     return [
         "## Compile times of published models",
         "",
@@ -26,7 +27,9 @@ def section(folder: Path) -> list[str]:
         "",
         "Each model has random weights and is compiled once, without a cached result: seconds from `POST` to "
         "the unpacked bundle, those of each stage, and the rest: the upload is fetched, and the bundle "
-        "is checked, stored, downloaded and unpacked. On a machine with load, all times are longer.",
+        "is checked, stored, downloaded and unpacked. `early` is another compilation, with "
+        "`tune.publish_early`: seconds from `POST` to the unpacked bundle, verified and not measured yet. "
+        "On a machine with load, all times are longer.",
         "",
         *table(columns, [_row(one) for one in results.models]),
         "",
@@ -39,6 +42,7 @@ def _row(found: Published) -> tuple[str, ...]:
         found.model,
         f"{found.parameters / 1e6:.1f} M",
         f"{found.upload_seconds:.1f}",
+        "" if found.early_seconds is None else f"{found.early_seconds:.1f}",
         f"{found.bundle_seconds:.1f}",
         *(f"{seconds.get(stage, 0.0):.1f}" for stage in Stage),
         f"{found.rest_seconds:.1f}",

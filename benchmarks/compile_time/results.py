@@ -9,13 +9,18 @@ from bessemer.contract.report import StageTime
 
 
 class Published(BaseModel):
-    """A model, and the seconds from its upload to the unpacked bundle."""
+    """A model, and the seconds from ``POST`` to the unpacked bundle.
+
+    Attributes:
+        early_seconds: those to a bundle that is published before it is measured; None in older files.
+    """
 
     model: str
     parameters: int
     upload_seconds: float
     job_seconds: float
     bundle_seconds: float
+    early_seconds: float | None = None
     stages: list[StageTime]
 
     @property

@@ -1,4 +1,4 @@
-"""``bessemer compile --follow-best``: keeps the best bundle so far in a directory while a search runs."""
+"""``bessemer compile --follow-best``: keeps the best bundle so far in a directory while the job runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,6 @@ class BestBundle:
         except BundleError:
             return  # it was replaced during the download, and its event follows
         except (ProblemError, UnreachableError) as error:
-            print_lines(self.console, f"bundle     not downloaded, the search goes on: {error}")
+            print_lines(self.console, f"bundle     not downloaded, the compilation goes on: {error}")
             return
         print_lines(self.console, f"bundle     {self.output}, the best so far")

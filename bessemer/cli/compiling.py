@@ -98,8 +98,8 @@ def compile_model(
         bool,
         typer.Option(
             "--follow-best",
-            help="With a search and --output: unpack the first verified bundle before the search, and each "
-            "better one over it. Sets tune.publish_early.",
+            help="With --output: unpack the bundle as soon as it is verified, before it is measured, and "
+            "each better one of a search over it. Sets tune.publish_early.",
         ),
     ] = False,
     json: JsonOption = False,

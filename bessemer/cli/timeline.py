@@ -110,7 +110,7 @@ def event_line(event: Event, searches: bool = True) -> str | None:
         case EventType.PUBLISHED:
             figures = data.get("figures") or {}
             latency = (figures.get("latency") or {}).get("p50_ms")
-            shown = f", {latency:.4g} ms" if isinstance(latency, float) else ""
+            shown = f", {latency:.4g} ms" if isinstance(latency, float) else ", not measured yet"
             return f"published  a verified bundle{shown}"
         case _:
             return None

@@ -232,7 +232,7 @@ class JobOperations:
         return invoking.download_outputs(invocation, Path(path))
 
     def _find_artifacts(self) -> Flow[None]:
-        if not self.document.state.final:  # a search may have published another bundle
+        if not self.document.state.final:  # the job may have published another bundle
             self.document = yield from operations.get_compilation(self.id)
 
 

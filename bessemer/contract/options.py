@@ -371,9 +371,10 @@ class TuneOptions(Options):
     publish_early: bool = Field(
         strict=True,
         default=False,
-        description="Make a verified bundle with the default schedules downloadable before the search, and "
-        "replace it during the search by each that is clearly faster. It stays if the compilation fails or "
-        "is cancelled later. Refused if no target is measured on a worker's processor.",
+        description="Make the bundle downloadable as soon as it is verified, before it is measured. With a "
+        "search: publish a bundle with the default schedules before the search, and replace it during the "
+        "search by each that is clearly faster. It stays if the compilation fails or is cancelled later. "
+        "Refused if no target is measured on a worker's processor.",
     )
     force: bool = Field(
         strict=True,
@@ -455,8 +456,6 @@ class TuneOptions(Options):
             raise ValueError(f"`spaces` needs a search: set {SEARCH_LIMITS}")
         if self.records and self.trials == 0:
             raise ValueError(f"`records` needs a search, which measures them: set {SEARCH_LIMITS}")
-        if self.publish_early and self.trials == 0:
-            raise ValueError(f"`publish_early` needs a search: set {SEARCH_LIMITS}")
         if self.force and not self.spaces:
             raise ValueError("`force` needs `spaces`")
         return self

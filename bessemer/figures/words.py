@@ -366,6 +366,8 @@ def not_measured(report: Report) -> str:
         return "The library was verified under emulation, whose times say nothing about the hardware."
     if report.execution is None:
         return "Nothing has run the library, as the request asked."
+    if report.execution is Execution.NATIVE:
+        return "This bundle was published as soon as the library was verified, before it was measured."
     return "The library was verified on the worker's processor with the target's own C library, not measured."
 
 

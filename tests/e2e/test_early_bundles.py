@@ -1,4 +1,4 @@
-"""Bundles that can be downloaded while a search runs."""
+"""Bundles that can be downloaded before a compilation ends."""
 
 import time
 from pathlib import Path
@@ -7,10 +7,11 @@ import httpx
 import pytest
 import torch
 
-from bessemer.bundle.manifest import ARCHIVE
+from bessemer.bundle.manifest import ARCHIVE, REPORT, REPORT_PAGE
 from bessemer.client import Client, Job
-from bessemer.contract.job import EventType, JobState
-from bessemer.contract.options import TuneOptions
+from bessemer.contract.job import Event, EventType, JobState
+from bessemer.contract.options import BenchmarkOptions, TuneOptions
+from bessemer.contract.report import Report
 from examples.models import EXAMPLES
 
 LONG = TuneOptions(trials=5_000, publish_early=True)
@@ -65,3 +66,38 @@ def test_the_last_bundle_replaces_the_first_and_events_tell_both(
     assert early != last
     assert published[0].data["figures"]["check"]["max_absolute_error"] >= 0
     assert job.document.verified
+
+
+def test_without_a_search_the_bundle_is_there_before_it_is_measured(
+    service: str, model: Path, tmp_path: Path
+) -> None:
+    events: list[Event] = []
+
+    def on_event(event: Event) -> None:
+        events.append(event)
+        if event.type is EventType.PUBLISHED:
+            job.refresh().download(tmp_path / "early")
+
+    with Client(service) as client:
+        job = client.submit(
+            model,
+            target="host",
+            tune=TuneOptions(publish_early=True),
+            benchmark=BenchmarkOptions(seconds=5.0),
+            cache=False,
+        )
+        job.wait(on_event=on_event)
+        job.download(tmp_path / "last")
+    shown = [(event.type, event.data.get("stage")) for event in events]
+    at = shown.index((EventType.PUBLISHED, None))
+    assert shown.index((EventType.STAGE_FINISHED, "verify")) < at
+    assert at < shown.index((EventType.STAGE_FINISHED, "benchmark"))
+    assert events[at].data["figures"] is None
+    early, last = (
+        Report.model_validate_json((tmp_path / name / REPORT).read_text()) for name in ("early", "last")
+    )
+    assert early.verified and early.benchmark is None
+    assert last.verified and last.benchmark is not None
+    assert "before it was measured" in (tmp_path / "early" / REPORT_PAGE).read_text()
+    libraries = {(tmp_path / name / "model.so").read_bytes() for name in ("early", "last")}
+    assert len(libraries) == 1

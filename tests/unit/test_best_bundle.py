@@ -58,12 +58,12 @@ def test_a_bundle_that_was_replaced_during_its_download_is_left_to_the_next_even
     assert "best so far" in followed(job, event(EventType.PUBLISHED))
 
 
-def test_an_outage_of_the_server_ends_neither_the_search_nor_the_command() -> None:
+def test_an_outage_of_the_server_ends_neither_the_job_nor_the_command() -> None:
     shown = followed(Published(is_reachable=False), event(EventType.PUBLISHED))
-    assert shown == "bundle     not downloaded, the search goes on: connection refused\n"
+    assert shown == "bundle     not downloaded, the compilation goes on: connection refused\n"
 
 
 def test_a_published_bundle_has_a_line_with_its_latency() -> None:
     figures = {"latency": {"p50_ms": 1.25}}
     assert event_line(event(EventType.PUBLISHED, figures=figures)) == "published  a verified bundle, 1.25 ms"
-    assert event_line(event(EventType.PUBLISHED)) == "published  a verified bundle"
+    assert event_line(event(EventType.PUBLISHED)) == "published  a verified bundle, not measured yet"

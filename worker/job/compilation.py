@@ -138,9 +138,9 @@ def compile_model(
 
 def _publish(benchmarked: Benchmarked, publish: Callable[[EarlyBundleMade], EarlyBundleTaken]) -> str:
     """Why an early bundle in the output folder was not published; empty if it was."""
-    if benchmarked.result is None:
-        return "the library was not measured"
-    return publish(EarlyBundleMade(figures=_figures(benchmarked, benchmarked.result))).refusal
+    result = benchmarked.result
+    figures = None if result is None else _figures(benchmarked, result)
+    return publish(EarlyBundleMade(figures=figures)).refusal
 
 
 def compiled(reached: Reached, context: StageContext, upload: Upload) -> Compiled:

@@ -135,7 +135,9 @@ class EarlyBundleMade(Document):
     """The job waits until a bundle in its ``output`` folder is checked and published."""
 
     kind: Literal["early-bundle-made"] = "early-bundle-made"
-    figures: Annotated[Figures, AfterValidator(_finite)]
+    figures: Annotated[Figures, AfterValidator(_finite)] | None = Field(
+        description="The figures of its benchmark; null if the library is not measured yet."
+    )
 
 
 MAX_FUNCTIONS = 4096

@@ -77,8 +77,8 @@ class EarlyBundles:
         return EarlyBundleTaken()
 
     async def _checked(
-        self, digest: Digest, figures: Figures, fresh: JobFolder
-    ) -> tuple[Figures, Mapping[str, Digest]] | Problem:
+        self, digest: Digest, figures: Figures | None, fresh: JobFolder
+    ) -> tuple[Figures | None, Mapping[str, Digest]] | Problem:
         """The figures with the check, and the digests of the bundle's files; or the problem that it found."""
         runner, row = self.runner, self.making.row
         extensions = await runner.fetch_extensions(self.attempt.tenant, row.request, fresh, EARLY_SLOT)
@@ -98,7 +98,7 @@ class EarlyBundles:
         result = conclude(outcome)
         if not isinstance(result, Checked):
             return as_problem(result)
-        return with_latency(figures, result.check), record.files
+        return figures and with_latency(figures, result.check), record.files
 
     def _signed(self, digest: Digest, files: Mapping[str, Digest], copy: Path) -> tuple[Artifact, ...]:
         """Store the bundle with its provenance, and the provenance beside it. Blocks."""

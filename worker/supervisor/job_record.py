@@ -155,7 +155,9 @@ class CompilationRecord(JobRecord):
         if finished:
             self._finished = stage
 
-    def published(self, target: ResolvedTarget, figures: Figures, artifacts: tuple[Artifact, ...]) -> None:
+    def published(
+        self, target: ResolvedTarget, figures: Figures | None, artifacts: tuple[Artifact, ...]
+    ) -> None:
         """Record that a bundle can be downloaded while the job runs."""
         self._record(partial(self._jobs.publish, *self._job, target, figures, artifacts))
 

@@ -1,21 +1,25 @@
-"""Makes bundles while a search runs.
+"""Makes bundles that are published before the compilation ends.
 
-Each goes through the same stages as the last one, in folders of its own, and then through the supervisor's
-check.
+A search makes each of its bundles by the same stages as the last one, in folders of its own. Without a
+search, the verified library is packaged before it is measured. The supervisor checks every bundle.
 """
 
 from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from bessemer.bundle.manifest import ARCHIVE
+from bessemer.contract.stage import Stage
 from worker.compiler.pipeline.benchmark import benchmark
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import StageContext, Tuned
+from worker.compiler.values import Benchmarked, StageContext, Tuned, Verified
+from worker.errors import JobError
 from worker.protocol.messages import EARLY_ARCHIVE
 from worker.protocol.observer import JobObserver
 
@@ -33,17 +37,47 @@ def publish_bundle(tuned: Tuned, number: int, context: StageContext) -> None:
     Raises:
         JobError: a stage failed.
     """
-    scratch = context.scratch / f"early-{number}"
+    with _own_folders(context, f"early-{number}") as own:
+        _publish(benchmark(verify(build(tuned, own), own), own), own, context)
+
+
+def publish_verified(verified: Verified, context: StageContext) -> None:
+    """Package a verified library without figures and have it published, if the request asks for that.
+
+    A search publishes its own bundles. If this fails, the compilation goes on: its last bundle will tell.
+    """
+    upload = verified.captured.upload
+    request, target = upload.request, upload.target
+    is_measured_here = verified.ran and target.is_native and target.gpu is None
+    if request.searches or not (request.tune.publish_early and request.makes_bundle and is_measured_here):
+        return
+    context.observer.progress(Stage.BENCHMARK, 0, 0, "publishing the verified bundle")
+    try:
+        with _own_folders(context, "early") as own:
+            _publish(Benchmarked(verified=verified, result=None), own, context)
+    except JobError as error:
+        _log.warning("no early bundle: %s", error.detail)
+
+
+@contextmanager
+def _own_folders(context: StageContext, name: str) -> Iterator[StageContext]:
+    """A context for stages that the user does not see, with folders that are removed afterwards."""
+    scratch = context.scratch / name
     output = scratch / "output"
     output.mkdir(parents=True)
-    quiet = replace(context, scratch=scratch, output=output, observer=JobObserver(), compares=False)
-    archive = context.output / EARLY_ARCHIVE
     try:
-        packaged = package(benchmark(verify(build(tuned, quiet), quiet), quiet), quiet)
-        (output / ARCHIVE).replace(archive)
+        yield replace(context, scratch=scratch, output=output, observer=JobObserver(), compares=False)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _publish(benchmarked: Benchmarked, own: StageContext, context: StageContext) -> None:
+    archive = context.output / EARLY_ARCHIVE
+    packaged = package(benchmarked, own)
+    (own.output / ARCHIVE).replace(archive)
+    try:
         refusal = context.publish(packaged.benchmarked)
     finally:
         archive.unlink(missing_ok=True)
-        shutil.rmtree(scratch, ignore_errors=True)
     if refusal:
         _log.warning("the early bundle was not published: %s", refusal)

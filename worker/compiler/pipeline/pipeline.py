@@ -13,13 +13,22 @@ from bessemer.contract.stage import Stage
 from worker.compiler.extensions import place_in_uploads
 from worker.compiler.pipeline.benchmark import begin_baselines, benchmark
 from worker.compiler.pipeline.capture import capture
+from worker.compiler.pipeline.early import publish_verified
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.without_records import build_or_drop_records, verify_or_drop_records
 from worker.compiler.translation.errors import UntranslatableError
-from worker.compiler.values import Captured, StageContext, Translated, Tuned, Upload
+from worker.compiler.values import (
+    Benchmarked,
+    Captured,
+    StageContext,
+    Translated,
+    Tuned,
+    Upload,
+    Verified,
+)
 from worker.errors import JobError, failure_of
 from worker.protocol.observer import JobObserver
 
@@ -55,6 +64,12 @@ def capture_and_load_baselines(upload: Upload, context: StageContext) -> Capture
     return captured
 
 
+def publish_and_benchmark(verified: Verified, context: StageContext) -> Benchmarked:
+    """Publish the bundle, if the request wants it before it is measured, and measure the library."""
+    publish_verified(verified, context)
+    return benchmark(verified, context)
+
+
 PIPELINE = (
     Pipeline[Upload]()
     .then(Stage.CAPTURE, capture_and_load_baselines, ErrorCode.CAPTURE_FAILED)
@@ -63,7 +78,7 @@ PIPELINE = (
     .then(Stage.TUNE, tune, ErrorCode.TUNE_FAILED)
     .then(Stage.BUILD, build_or_drop_records, ErrorCode.BUILD_FAILED)
     .then(Stage.VERIFY, verify_or_drop_records, ErrorCode.VERIFY_CRASHED)
-    .then(Stage.BENCHMARK, benchmark, ErrorCode.BENCHMARK_FAILED)
+    .then(Stage.BENCHMARK, publish_and_benchmark, ErrorCode.BENCHMARK_FAILED)
     .then(Stage.PACKAGE, package, ErrorCode.PACKAGE_FAILED)
 )
 
