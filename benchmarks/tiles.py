@@ -19,8 +19,8 @@ import numpy as np
 import tvm
 from tvm import relax, s_tir, tirx
 
-from worker.compiler.codegen.compile_functions import generate_code
 from worker.compiler.codegen.flops import find_products
+from worker.compiler.codegen.generate import generate_code
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.pipeline.optimize import optimization_phases
 from worker.compiler.schedules.default import default_schedule, plans_of

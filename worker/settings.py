@@ -128,6 +128,12 @@ class WorkerSettings(BaseSettings):
         description="How long a job may measure alone; after that, the next job's turn begins, and both "
         "measure at the same time.",
     )
+    object_cache_bytes: int = Field(
+        default=256 * MEBIBYTE,
+        ge=0,
+        description="Compiled functions that the worker keeps for later compilations of the same tenant, in "
+        "its part of `work_dir`; 0: none. Off without a sandbox.",
+    )
     limit_memory_bytes: int = Field(
         default=8 * GIBIBYTE, ge=256 * MEBIBYTE, description="Memory of all processes of a job together."
     )
@@ -183,6 +189,11 @@ class WorkerSettings(BaseSettings):
         if self.signing_key is not None and self.sandbox is SandboxMode.OFF:
             raise ValueError("BESSEMER_SIGNING_KEY needs a sandbox: without one, jobs could read the key")
         return self
+
+    @property
+    def keeps_objects(self) -> bool:
+        """Whether the worker keeps compiled functions, which jobs must not be able to write."""
+        return self.object_cache_bytes > 0 and self.sandbox is not SandboxMode.OFF
 
     def turn_limits(self) -> TurnLimits:
         """How jobs share this host."""

@@ -2,8 +2,10 @@
 
 For each model: the upload, the time from ``POST`` to the unpacked bundle, every stage, and what is left
 between and after the stages; then the time to the bundle that another compilation publishes before it is
-measured. The figures are saved in ``benchmarks/results/<date>-published.json``. BERT-base
-needs transformers, and Swin-T and ResNet-50 need torchvision; the weights are random.
+measured; both without a cache of functions. Last, another service compiles the model, and the same with
+other weights, whose functions are in the worker's cache then. The figures are saved in
+``benchmarks/results/<date>-published.json``. BERT-base needs transformers, and Swin-T and ResNet-50 need
+torchvision; the weights are random.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import torch
@@ -32,6 +34,10 @@ from examples.local_service import local_service
 from examples.models import EXAMPLES
 
 RESULTS = Path(__file__).parents[1] / "results"
+NO_CACHE = {"BESSEMER_OBJECT_CACHE_BYTES": "0"}
+FILLING_SECONDS = 15.0
+"""How long the worker may compile a model's functions for its cache."""
+
 TOKENS = 128
 IMAGE = (1, 3, 224, 224)
 
@@ -80,11 +86,19 @@ def main() -> int:
         machine=describe(("torch",)), load_before=os.getloadavg()[0], load_after=0.0, models=[]
     )
     with tempfile.TemporaryDirectory(prefix="bessemer-published-") as folder:
-        files = {name: _save(name, Path(folder)) for name in names}
-        with local_service(Path(folder) / "data") as url, Client(url) as client:
+        files = {name: _save(name, Path(folder), seed=0) for name in names}
+        others = {name: _save(name, Path(folder), seed=1)[0] for name in names}
+        with local_service(Path(folder) / "data", NO_CACHE) as url, Client(url) as client:
             for name, (path, parameters) in files.items():
-                run.models.append(measure(client, name, path, parameters, Path(folder) / f"{name}-bundle"))
+                bundle = Path(folder) / f"{name}-bundle"
+                run.models.append(measure(client, name, path, parameters, bundle))
                 print(shown(run.models[-1]), flush=True)
+        with local_service(Path(folder) / "again") as url, Client(url) as client:
+            for found in run.models:
+                found.again_seconds = measure_again(
+                    client, files[found.model][0], others[found.model], Path(folder) / f"{found.model}-again"
+                )
+                print(f"{found.model:10} early again {found.again_seconds:6.1f}", flush=True)
     run.load_after = os.getloadavg()[0]
     path = RESULTS / f"{datetime.now(UTC):%Y-%m-%d}-{TOPIC}.json"
     path.write_text(run.model_dump_json(indent=1) + "\n")
@@ -92,7 +106,7 @@ def main() -> int:
 
 
 def measure(client: Client, name: str, path: Path, parameters: int, bundle: Path) -> Published:
-    """Upload a model, compile it for this machine, and unpack its bundle."""
+    """Upload a model, compile it for this machine, and unpack its bundle; then another's early bundle."""
     began = perf_counter()
     digest = client.upload(path).digest
     uploaded = perf_counter()
@@ -106,9 +120,21 @@ def measure(client: Client, name: str, path: Path, parameters: int, bundle: Path
         upload_seconds=round(uploaded - began, 2),
         job_seconds=round(ended - uploaded, 2),
         bundle_seconds=round(unpacked - uploaded, 2),
-        early_seconds=round(_early_seconds(client, digest, bundle.with_name(f"{bundle.name}-early")), 2),
+        early_seconds=_early_seconds(client, digest, bundle.with_name(f"{bundle.name}-early")),
         stages=list(job.document.stages),
     )
+
+
+def measure_again(client: Client, path: Path, other: Path, bundle: Path) -> float:
+    """Compile a model, wait until the cache has its functions, and compile it with other weights.
+
+    Returns:
+        The seconds from the second ``POST`` to the unpacked early bundle.
+    """
+    client.submit(path, target="host", cache=False).wait()
+    digest = client.upload(other).digest
+    sleep(FILLING_SECONDS)
+    return _early_seconds(client, digest, bundle)
 
 
 def _early_seconds(client: Client, digest: str, bundle: Path) -> float:
@@ -123,7 +149,7 @@ def _early_seconds(client: Client, digest: str, bundle: Path) -> float:
 
     job = client.submit(digest, target="host", cache=False, tune=TuneOptions(publish_early=True))
     job.wait(on_event=download)
-    return unpacked - began
+    return round(unpacked - began, 2)
 
 
 def shown(found: Published) -> str:
@@ -133,10 +159,10 @@ def shown(found: Published) -> str:
     return f"{found.model:10} {bundles}  {stages}  rest {found.rest_seconds:.1f}"
 
 
-def _save(name: str, folder: Path) -> tuple[Path, int]:
-    torch.manual_seed(0)
+def _save(name: str, folder: Path, seed: int) -> tuple[Path, int]:
+    torch.manual_seed(seed)
     model, example = MODELS[name]()
-    path = folder / f"{name}.pt2"
+    path = folder / f"{name}-{seed}.pt2"
     torch.export.save(torch.export.export(model.eval().requires_grad_(False), (example,), strict=False), path)
     return path, sum(parameter.numel() for parameter in model.parameters())
 

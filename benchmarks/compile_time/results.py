@@ -13,6 +13,8 @@ class Published(BaseModel):
 
     Attributes:
         early_seconds: those to a bundle that is published before it is measured; None in older files.
+        again_seconds: the same for other weights, with the functions in the worker's cache; None in older
+            files.
     """
 
     model: str
@@ -21,6 +23,7 @@ class Published(BaseModel):
     job_seconds: float
     bundle_seconds: float
     early_seconds: float | None = None
+    again_seconds: float | None = None
     stages: list[StageTime]
 
     @property

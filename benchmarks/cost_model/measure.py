@@ -16,7 +16,7 @@ from tvm import tirx
 
 from benchmarks.cost_model.workloads import arguments_of, functions_of, sources
 from bessemer.contract.cost_model import MeasuredFunction
-from worker.compiler.codegen.compile_functions import generate_code
+from worker.compiler.codegen.generate import generate_code
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import default_schedule, ranked_plans

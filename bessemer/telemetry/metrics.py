@@ -162,6 +162,12 @@ TASKS_IN_PROGRESS = Metric(
     "bessemer_tasks_in_progress", Kind.GAUGE, "Tasks running on this worker.", ("kind",)
 )
 CANDIDATES = Metric("bessemer_candidates_measured_total", Kind.COUNTER, "Trials measured by searches.")
+OBJECTS = Metric(
+    "bessemer_function_objects_total",
+    Kind.COUNTER,
+    "Objects of functions that compilations took from the worker's cache (`cached`), or lacked (`missing`).",
+    ("result",),
+)
 PEAK_MEMORY = Metric(
     "bessemer_job_peak_memory_bytes",
     Kind.HISTOGRAM,
@@ -201,6 +207,7 @@ WORKER = (
     TASK_DURATION,
     TASKS_IN_PROGRESS,
     CANDIDATES,
+    OBJECTS,
     PEAK_MEMORY,
     WORKERS_LOST,
     ATTEMPTS_LOST,

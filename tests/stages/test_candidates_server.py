@@ -37,7 +37,7 @@ from worker.candidates.requests import (
 )
 from worker.candidates.server import fork_server
 from worker.compiler.codegen import link
-from worker.compiler.codegen.compile_functions import write_object
+from worker.compiler.codegen.generate import write_object
 from worker.compiler.codegen.link import LinkError, link_shared
 from worker.compiler.target import host_mcpu
 from worker.compiler.tuning.meta_schedule import build_library

@@ -24,8 +24,8 @@ from tvm import relax, te
 
 from bessemer.contract.triple import LINUX_X86_64
 from worker.candidates.client import CandidateClient
-from worker.compiler.codegen.compile_functions import generate_code
 from worker.compiler.codegen.executable import compile_module
+from worker.compiler.codegen.generate import generate_code
 from worker.compiler.layout.blocked.compute import convolution
 from worker.compiler.layout.blocked.weight_packing import (
     Groups,

@@ -17,7 +17,7 @@ from tvm import relax, tirx
 
 from bessemer.contract.triple import LINUX_AARCH64, LINUX_X86_64
 from worker.candidates.client import CandidateClient
-from worker.compiler.codegen.compile_functions import write_object
+from worker.compiler.codegen.generate import write_object
 from worker.compiler.layout.pack_linear import pack_panels, pack_panels_tensor
 from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.tune import tune

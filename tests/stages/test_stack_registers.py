@@ -9,7 +9,7 @@ import tvm
 from family_samples import source_of
 from stage_samples import TARGET
 
-from worker.compiler.codegen.compile_functions import generate_code
+from worker.compiler.codegen.generate import generate_code
 from worker.compiler.codegen.lowering import PIPELINE
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.nest import INDEX

@@ -22,6 +22,7 @@ from worker.candidates.process import use_threads
 from worker.errors import failure_of, without_server_details
 from worker.job.folder import JobFolder
 from worker.measure.devices import AskedDevices, Devices, read_answer
+from worker.measure.objects import AskedObjects, ObjectCache
 from worker.measure.records import AskedRecords, Records
 from worker.measure.turns import GrantedTurns, Turns
 from worker.protocol.messages import (
@@ -35,6 +36,7 @@ from worker.protocol.messages import (
 from worker.protocol.order import (
     AmendWork,
     CheckWork,
+    CompileObjectWork,
     CompileWork,
     EarlyBundleTaken,
     InspectWork,
@@ -46,13 +48,16 @@ from worker.protocol.order import (
 from worker.protocol.sender import JobPipes, Sender
 from worker.sandbox.confine import confine
 
+_LOWEST_PRIORITY = 19
+
 
 class Waits(NamedTuple):
-    """What a job waits for: its turns to measure here, devices, tuning records, and its early bundles."""
+    """What a job waits for: its turns to measure here, devices, tuning records, objects, early bundles."""
 
     turns: Turns
     devices: Devices
     records: Records
+    objects: ObjectCache
     publish: Callable[[EarlyBundleMade], EarlyBundleTaken]
 
 
@@ -88,16 +93,20 @@ def failed_by(error: BaseException, stage: Stage | None) -> Failed:
 def _run(order: StartJob, pipes: JobPipes, sender: Sender, host_mcpu: str) -> int:
     if order.cgroup is not None:
         Path(order.cgroup).write_text("0")
+    if isinstance(order.work, CompileObjectWork):
+        os.nice(_LOWEST_PRIORITY)  # jobs of users come first; the confinement forbids it later
     sandbox = confine(Path(order.folder), order.confinement, pipes)
     sender.send(Confined(sandbox=sandbox, seconds=sender.elapsed_seconds()))
     if order.confinement.mode is SandboxMode.REQUIRED and not sandbox.complete:
         sender.send(_refusal(sandbox))
         return 0
     try:
+        folder = JobFolder(Path(order.folder))
         waits = Waits(
             _turns(sender, pipes),
             AskedDevices(sender.send, pipes.grants),
             AskedRecords(sender.send, pipes.grants),
+            AskedObjects(sender.send, pipes.grants, folder.object_of, folder.functions),
             partial(_publish, sender, pipes),
         )
         result = _work(order, sandbox, sender, host_mcpu, waits)
@@ -136,6 +145,7 @@ def _work(
         CheckWork: lambda: _check(order.work, folder, sender, waits.turns),
         AmendWork: lambda: _amend(order.work, folder, sender),
         InvokeWork: lambda: _invoke(order.work, folder),
+        CompileObjectWork: lambda: _compile_object(folder),
     }
     return works[type(order.work)]()
 
@@ -181,6 +191,14 @@ def _invoke(work: Work, folder: JobFolder) -> Message:
     from worker.job.invocation import invoke_library
 
     return invoke_library(work, folder)
+
+
+def _compile_object(folder: JobFolder) -> Message:
+    from worker.compiler.codegen.function_text import write_object_of
+    from worker.protocol.messages import OBJECT, ObjectCompiled
+
+    write_object_of(folder.model.read_bytes(), folder.output / OBJECT)
+    return ObjectCompiled()
 
 
 def _refusal(sandbox: SandboxStatus) -> Failed:

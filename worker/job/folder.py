@@ -36,6 +36,19 @@ class JobFolder:
         return self.path / f"extension-{digest}"
 
     @property
+    def objects(self) -> Path:
+        """The folder of objects of functions that earlier jobs had, which the supervisor fills."""
+        return self.path / "objects"
+
+    def object_of(self, key: Digest) -> Path:
+        """An object in that folder, read-only."""
+        return self.objects / key
+
+    def functions(self, key: Digest) -> Path:
+        """The text of functions whose object was not found."""
+        return self.output / functions_file(key)
+
+    @property
     def cost_model(self) -> Path:
         """The cost model that learned from the tenant's searches, read-only, if there is one."""
         return self.path / "cost-model.json"
@@ -69,6 +82,11 @@ class JobFolder:
     def grants(self) -> Path:
         """The FIFO that grants the job its turns; it exists only while the job is being started."""
         return self.path / "grants"
+
+
+def functions_file(key: Digest) -> str:
+    """The name of the text of functions in a job's ``output`` folder."""
+    return f"functions-{key}.json"
 
 
 def make_job_folder(path: Path, uid: int | None) -> JobFolder:

@@ -19,6 +19,8 @@ from worker.protocol.messages import (
     Invoked,
     Message,
     NearRecordsRequested,
+    ObjectCompiled,
+    ObjectsRequested,
     PlansMeasured,
     ProgressMade,
     RecordsRequested,
@@ -42,9 +44,10 @@ Question = (
     | TrialsMeasured
     | TrialsJudged
     | PlansMeasured
+    | ObjectsRequested
 )
 """What a job asks for or reports, beside its turns, while a stage runs."""
-LastMessage = Compiled | Checked | Amended | Inspected | Invoked | Failed
+LastMessage = Compiled | Checked | Amended | Inspected | Invoked | ObjectCompiled | Failed
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ class Conversation:
                 return replace(self, turn=False)
             case BundleRead(last=last) if not (self.bundle_read or self.turn):
                 return replace(self, bundle_read=last)
-            case Compiled() | Checked() | Amended() | Inspected() | Invoked() | Failed():
+            case _ if isinstance(message, LastMessage):
                 return replace(self, last=message)
         raise MisbehavedError(f"the job sent '{message.kind}' out of order")
 

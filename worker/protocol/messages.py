@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, TypeVar
 from pydantic import AfterValidator, Field, FiniteFloat, TypeAdapter, model_validator
 
 from bessemer.bundle.manifest import ARCHIVE, PROVENANCE, BundleFile
-from bessemer.contract.base import Document, Readable
+from bessemer.contract.base import Digest, Document, Readable
 from bessemer.contract.cost_model import MeasuredFunction
 from bessemer.contract.device import (
     MAX_CANDIDATES,
@@ -46,6 +46,9 @@ CANDIDATES_ARCHIVE = "candidates.tar.zst"
 
 EARLY_ARCHIVE = "early.tar.zst"
 """The bundle in a job's ``output`` folder that is published while the job runs."""
+
+OBJECT = "object.o"
+"""The object in the ``output`` folder of a job that compiles functions for the cache."""
 
 SUPERVISORS_FILES = PROVENANCE | {LOG_NAME}
 """Artifacts that the supervisor makes."""
@@ -188,6 +191,20 @@ class PlansMeasured(Document):
 
     kind: Literal["plans-measured"] = "plans-measured"
     function: MeasuredFunction
+
+
+MAX_OBJECTS = 4096
+
+
+class ObjectsRequested(Document):
+    """The job waits for objects of functions that earlier jobs had, by the digests of their texts.
+
+    If the job succeeds, its ``output`` folder has the text of each key that was not found, as
+    ``functions-KEY.json``.
+    """
+
+    kind: Literal["objects-requested"] = "objects-requested"
+    keys: Annotated[tuple[Digest, ...], Field(max_length=MAX_OBJECTS)]
 
 
 class BundleRead(Document):
@@ -334,6 +351,12 @@ class Amended(Document):
     files: Annotated[tuple[str, ...], Field(max_length=8), AfterValidator(_distinct)]
 
 
+class ObjectCompiled(Document):
+    """The object is in the job's ``output`` folder. Last message."""
+
+    kind: Literal["object-compiled"] = "object-compiled"
+
+
 class Invoked(Document):
     """An invocation succeeded; its outputs are in the job's ``output`` folder. Last message."""
 
@@ -357,13 +380,15 @@ Message = Annotated[
     | TrialsMeasured
     | TrialsJudged
     | PlansMeasured
+    | ObjectsRequested
     | BundleRead
     | Failed
     | Inspected
     | Compiled
     | Checked
     | Amended
-    | Invoked,
+    | Invoked
+    | ObjectCompiled,
     Field(discriminator="kind"),
 ]
 MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)

@@ -79,6 +79,9 @@ class CompileWork(Document):
     keeps_records: bool = Field(
         default=False, description="Whether the supervisor answers requests for tuning records."
     )
+    has_objects: bool = Field(
+        default=False, description="Whether the supervisor answers requests for objects of functions."
+    )
 
 
 class InvokeWork(Document):
@@ -112,8 +115,15 @@ class AmendWork(Document):
     run: DeviceRun
 
 
+class CompileObjectWork(Document):
+    """Compile the functions of a text to one object; the text takes the place of the upload."""
+
+    kind: Literal["compile-object"] = "compile-object"
+
+
 Work = Annotated[
-    ProbeWork | InspectWork | CompileWork | CheckWork | AmendWork | InvokeWork, Field(discriminator="kind")
+    ProbeWork | InspectWork | CompileWork | CheckWork | AmendWork | InvokeWork | CompileObjectWork,
+    Field(discriminator="kind"),
 ]
 
 
@@ -170,6 +180,12 @@ class RecordsAnswer(Document):
     trials: tuple[MeasuredTrial, ...] = ()
     count: int = 0
     elapsed_seconds: float = 0.0
+
+
+class ObjectsFound(Document):
+    """The answer to ``ObjectsRequested``: the keys whose objects are in the job's folder now."""
+
+    keys: tuple[Digest, ...] = ()
 
 
 MAX_ORDER_BYTES = 1 << 22

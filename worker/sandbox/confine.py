@@ -32,8 +32,8 @@ from worker.sandbox.rlimits import confine_rlimits
 from worker.sandbox.seccomp import confine_seccomp
 
 UMASK = 0o077
-FILES = ("model-*", "extension-*", "inputs", "cost-model.json")
-"""The files of a job besides its model, by pattern."""
+FILES = ("model-*", "extension-*", "inputs", "cost-model.json", "objects")
+"""The files of a job besides its model, by pattern; and the folder of those that it gets while it runs."""
 DEVICES = tuple(Path("/dev") / name for name in ("null", "urandom"))
 MACHINE = tuple(map(Path, ("/etc/ld.so.cache", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")))
 """What the loader and the libraries read to identify the machine."""
@@ -52,7 +52,7 @@ def confine(folder: Path, confinement: Confinement, keep: Sequence[int] = ()) ->
 
     Args:
         folder: the job's folder, with ``model``, ``output``, ``scratch``, further models of entries
-            (``model-…``), extensions (``extension-…``) and, for invocations, ``inputs``.
+            (``model-…``), extensions (``extension-…``), ``objects`` and, for invocations, ``inputs``.
         confinement: the mode, the user and the limits.
         keep: descriptors to leave open besides 0, 1 and 2.
 

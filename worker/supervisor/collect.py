@@ -149,6 +149,18 @@ def copy_file(folder: Path, name: str, target: Path, max_bytes: int) -> None:
         shutil.copyfileobj(source, copy, COPY_BYTES)
 
 
+def read_file(folder: Path, name: str, max_bytes: int) -> bytes:
+    """The content of one file of a job's ``output`` folder.
+
+    Raises:
+        MisbehavedError: the file is missing, not a regular file, unreadable or too large.
+    """
+    try:
+        return _checked_path(folder, name, max_bytes).read_bytes()
+    except PermissionError as error:
+        raise MisbehavedError(f"{name!r} cannot be read") from error
+
+
 @contextmanager
 def lent_file(folder: Path, name: str, target: Path, gid: int, max_bytes: int) -> Iterator[None]:
     """While the context lasts, move a file of an ended job's ``output`` folder to ``target``.

@@ -31,6 +31,7 @@ from worker.supervisor.job import JobServices
 from worker.supervisor.job_record import CheckRecord, CompilationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
 from worker.supervisor.kept_records import JobRecords
+from worker.supervisor.object_cache import JobObjects, ObjectCache, scope_of
 from worker.supervisor.outcome import as_problem, conclude, refuse_early_end, with_check, with_remedy
 from worker.supervisor.provenance import Making, add_to_archive, make_statement, provenance_files
 from worker.supervisor.search_step import SearchOnDevices
@@ -42,7 +43,9 @@ class CompilationTask(RowTask[Compilation]):
 
     noun = "job"
 
-    def __init__(self, task: Task, runner: JobRunner, in_flight: InFlight, tracer: Tracer) -> None:
+    def __init__(
+        self, task: Task, runner: JobRunner, in_flight: InFlight, tracer: Tracer, cache: ObjectCache | None
+    ) -> None:
         super().__init__(task.id, runner.store.jobs, runner, tracer)
         self.kind = task.kind
         self._jobs = runner.store.jobs
@@ -52,6 +55,7 @@ class CompilationTask(RowTask[Compilation]):
         self._provenance: Mapping[str, bytes] = {}
         self._stored: dict[str, Artifact] = {}
         self._in_flight = in_flight
+        self._cache = cache
         self._records: JobRecords | None = None
 
     def lost_workers(self) -> tuple[str, ...]:
@@ -102,6 +106,10 @@ class CompilationTask(RowTask[Compilation]):
         limit_bytes = self._runner.quotas.of(attempt.tenant).record_bytes
         records = JobRecords(self._runner.store, self._runner.store_retry, row, attempt, limit_bytes)
         self._records = records
+        scope = scope_of(attempt.tenant, ready.compiler)
+        objects = (
+            None if self._cache is None else JobObjects(self._cache, folder, self._runner.uid(slot), scope)
+        )
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
             extensions=extensions,
@@ -109,11 +117,13 @@ class CompilationTask(RowTask[Compilation]):
             by_device=await self._runner.store_retry.call(use_device),
             searches_on_device=searches,
             keeps_records=True,
+            has_objects=objects is not None,
         )
         services = JobServices(
             time_candidates=search.time if searches else None,
             publish_early=early.publish if row.request.tune.publish_early else None,
             records=records,
+            find_objects=None if objects is None else objects.find,
         )
         outcome = await self._runner.run(
             *(row.id, slot, folder, work, record, timeout_seconds, (trace,), services),
@@ -122,6 +132,8 @@ class CompilationTask(RowTask[Compilation]):
         result: Message | Problem = refuse_early_end(conclude(outcome), row.request)
         if isinstance(result, Compiled) and ARCHIVE in result.files:
             result = await self._checked(making, attempt, folder, result)
+        if isinstance(result, Compiled) and objects is not None:
+            await objects.settle()
         return with_remedy(result, row.request) if isinstance(result, Problem) else result
 
     async def _checked(

@@ -27,6 +27,8 @@ from worker.protocol.messages import (
     Inspected,
     Invoked,
     NearRecordsRequested,
+    ObjectCompiled,
+    ObjectsRequested,
     PlansMeasured,
     ProgressMade,
     RecordsRequested,
@@ -38,7 +40,7 @@ from worker.protocol.messages import (
     TurnRequested,
 )
 from worker.protocol.observer import JobObserver, observe
-from worker.protocol.order import CandidatesTimed, EarlyBundleTaken, RecordsAnswer, StartJob
+from worker.protocol.order import CandidatesTimed, EarlyBundleTaken, ObjectsFound, RecordsAnswer, StartJob
 from worker.settings import Limits, TurnLimits
 from worker.supervisor.collect import log_tail
 from worker.supervisor.job_record import JobRecord
@@ -58,6 +60,7 @@ LOG_SHOWN_BYTES = 16_384
 
 TimeCandidates = Callable[[CandidatesBuilt], Coroutine[Any, Any, CandidatesTimed]]
 PublishEarly = Callable[[EarlyBundleMade], Coroutine[Any, Any, EarlyBundleTaken]]
+FindObjects = Callable[[ObjectsRequested], Coroutine[Any, Any, ObjectsFound]]
 
 
 class KeptRecords(Protocol):
@@ -80,11 +83,13 @@ class JobServices:
         time_candidates: has devices time the job's candidates; None if it must not ask for that.
         publish_early: publishes a bundle of the running job; None if it must not ask for that.
         records: answers its messages about tuning records; None if it must not send any.
+        find_objects: gives it objects of functions from the cache; None if it must not ask for any.
     """
 
     time_candidates: TimeCandidates | None = None
     publish_early: PublishEarly | None = None
     records: KeptRecords | None = None
+    find_objects: FindObjects | None = None
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,9 @@ async def _listen(job: RunningJob, turns: HostTurns, supervision: Supervision) -
                     await supervision.store_retry.call(partial(observe, message, supervision.record))
                     for observer in supervision.observers:
                         observe(message, observer)
-                case Compiled() | Checked() | Amended() | Inspected() | Invoked() | Failed():
+                case (
+                    Compiled() | Checked() | Amended() | Inspected() | Invoked() | ObjectCompiled() | Failed()
+                ):
                     pass
     except MisbehavedError as error:
         await job.kill()
@@ -203,6 +210,10 @@ async def _serve(job: RunningJob, message: Question, services: JobServices) -> N
         if services.publish_early is None:
             raise MisbehavedError("the job must not publish bundles before its end")
         await _answer(job, services.publish_early(message))
+    elif isinstance(message, ObjectsRequested):
+        if services.find_objects is None:
+            raise MisbehavedError("the job must not ask for objects")
+        await _answer(job, services.find_objects(message))
     elif services.records is None:
         raise MisbehavedError("the job keeps no tuning records")
     elif isinstance(message, TrialsJudged | PlansMeasured):

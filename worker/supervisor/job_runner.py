@@ -43,6 +43,8 @@ SLOTS = {kind: list(QueueName).index(QUEUES[kind]) for kind in TaskKind}
 PROBE_SLOT = len(QueueName)
 EARLY_SLOT = PROBE_SLOT + 1
 """For the check of a bundle whose compilation still runs: when a job ends, all of its slot's processes do."""
+OBJECT_SLOT = EARLY_SLOT + 1
+"""For the compilation of functions for the cache, beside jobs."""
 
 NO_SERVICES = JobServices()
 

@@ -25,6 +25,7 @@ OWN_FAULTS = (
 )
 """Failures that neither the request nor the model caused; alerts use them."""
 SUCCEEDED, FAILED, CANCELLED = "succeeded", "failed", "cancelled"
+CACHED, MISSING = "cached", "missing"
 
 
 class WorkerMetrics:
@@ -35,6 +36,7 @@ class WorkerMetrics:
         self.zygote_restarts = metrics.ZYGOTE_RESTARTS.counter(self.registry)
         self.losses = LossMetrics(self.registry)
         self.candidates = metrics.CANDIDATES.counter(self.registry)
+        self.objects = metrics.OBJECTS.counter(self.registry)
         self.stages = metrics.STAGE_DURATION.histogram(self.registry)
         self._tasks = metrics.TASKS.counter(self.registry)
         self._durations = metrics.TASK_DURATION.histogram(self.registry)
@@ -55,6 +57,8 @@ class WorkerMetrics:
                 self._tasks.labels(kind, FAILED, code)
         for limit in LIMITS:
             self._kills.labels(limit)
+        for found in (CACHED, MISSING):
+            self.objects.labels(found)
 
     @contextmanager
     def task(self, kind: TaskKind) -> Iterator[None]:
@@ -78,6 +82,11 @@ class WorkerMetrics:
         finally:
             if meter.peak_memory_bytes:
                 self._peak_memory.observe(meter.peak_memory_bytes)
+
+    def asked(self, cached: int, missing: int) -> None:
+        """Count the objects that a compilation has asked the cache for."""
+        self.objects.labels(CACHED).inc(cached)
+        self.objects.labels(MISSING).inc(missing)
 
     def ended(self, kind: TaskKind, problem: Problem | None) -> None:
         """Count a task whose result was written; ``problem`` is None if it succeeded."""

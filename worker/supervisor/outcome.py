@@ -10,10 +10,19 @@ from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from worker.errors import signal_name, without_server_details
-from worker.protocol.messages import Amended, Checked, Compiled, Failed, Inspected, Invoked, Message
+from worker.protocol.messages import (
+    Amended,
+    Checked,
+    Compiled,
+    Failed,
+    Inspected,
+    Invoked,
+    Message,
+    ObjectCompiled,
+)
 from worker.supervisor.watch import Termination
 
-Result = Compiled | Checked | Amended | Inspected | Invoked
+Result = Compiled | Checked | Amended | Inspected | Invoked | ObjectCompiled
 
 SIGNAL_CODES: dict[int, ErrorCode] = {
     signal.SIGXCPU: ErrorCode.LIMIT_CPU,

@@ -108,6 +108,7 @@ async def _work(
                 group.create_task(devices.keep())
                 trainer = CostModelTrainer(store.cost_models, settings.turn_limits())
                 group.create_task(trainer.run())
+                group.create_task(supervisor.fill_cache())
                 group.create_task(consumer.run(supervisor.handle))
         finally:
             await asyncio.shield(asyncio.to_thread(_leave, reaper, supervisor.worker_id))

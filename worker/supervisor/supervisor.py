@@ -22,6 +22,7 @@ from worker.supervisor.invocations import InvocationTask
 from worker.supervisor.job_record import ProbeRecord
 from worker.supervisor.job_runner import PROBE_SLOT, JobRunner
 from worker.supervisor.metrics import WorkerMetrics
+from worker.supervisor.object_cache import ObjectCache, ObjectFiles
 from worker.supervisor.work_dir import WorkDirectory
 from worker.supervisor.zygote_handle import ZygoteHandle
 
@@ -43,6 +44,8 @@ class Supervisor:
         self._metrics = metrics or WorkerMetrics()
         self._tracer = tracer or Tracer()
         self._runner = JobRunner(settings, store, work_dir, zygote, self._metrics, quotas)
+        files = ObjectFiles(work_dir.folder / "objects", settings.object_cache_bytes)
+        self._cache = ObjectCache(files, self._metrics) if settings.keeps_objects else None
 
     @property
     def worker_id(self) -> str:
@@ -62,6 +65,11 @@ class Supervisor:
         if record.sandbox is None:
             raise ZygoteLostError("the probe of the confinement ended without a report")
         return record.sandbox
+
+    async def fill_cache(self) -> None:
+        """Compile the functions of ended jobs for the cache of objects until cancelled."""
+        if self._cache is not None:
+            await self._cache.fill(self._runner)
 
     async def handle(self, task: Task) -> None:
         """Do one task and write its result.
@@ -84,4 +92,4 @@ class Supervisor:
             return InspectionTask(task.id, self._runner)
         if task.kind is TaskKind.INVOKE:
             return InvocationTask(task.id, self._runner, self._tracer)
-        return CompilationTask(task, self._runner, self.in_flight, self._tracer)
+        return CompilationTask(task, self._runner, self.in_flight, self._tracer, self._cache)

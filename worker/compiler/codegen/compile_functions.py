@@ -2,7 +2,7 @@
 
 Emits ``objects/kernels0000.o, kernels0001.o, …``::
 
-    for each group of up to eight functions: one object, compiled in a process of its own
+    for each group of up to eight functions: one object, from a cache or compiled in a process of its own
     for each function of a group that was late or failed: an object of its own
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from math import inf
@@ -22,12 +23,13 @@ import tvm
 from tvm import tirx
 from tvm_ffi import structural_equal
 
+from bessemer.contract.base import Digest
 from worker.candidates.pool import compile_group
 from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, CompileProgress
-from worker.compiler.codegen.lowering import PIPELINE
+from worker.compiler.codegen.function_text import key_of, text_of, write_object_of
 from worker.compiler.codegen.time_limits import group_seconds, group_size
 from worker.errors import JobError
-from worker.snapshots.machine_code import write_sources
+from worker.measure.objects import NoObjects, ObjectCache
 
 
 class CompileMany(Protocol):
@@ -67,8 +69,9 @@ class Compiler:
         target: the processor.
         objects: the folder for objects; created if missing.
         compile_many: runs the compilers.
+        cache: has the objects of earlier jobs.
         keeps_objects: the objects are used after the library is linked, so they are complete.
-        with_sources: also write LLVM IR and assembly beside the objects.
+        with_sources: also write LLVM IR and assembly beside the objects; the cache has none.
         left_seconds: returns the time that the job has left.
         advance: receives the number of compiled functions, their total, and the current one.
     """
@@ -76,6 +79,7 @@ class Compiler:
     target: tvm.target.Target
     objects: Path
     compile_many: CompileMany = compile_here
+    cache: ObjectCache = field(default_factory=NoObjects)
     keeps_objects: bool = False
     with_sources: bool = False
     left_seconds: Callable[[], float] = _unlimited
@@ -123,37 +127,32 @@ class Objects:
         Raises:
             JobError: ``build-failed``: a function cannot be compiled.
         """
-        groups = self._grouped(tuple(functions))
-        paths = [self._compiler.objects / f"kernels{next(self._numbers):04}.o" for _ in groups]
-        orders = tuple(
-            self._order(
-                {name: functions[name] for name in names},
-                path,
-                group_seconds(tuple(shares[name] for name in names)),
-            )
-            for names, path in zip(groups, paths, strict=True)
-        )
-        largest_first = sorted(range(len(orders)), key=lambda index: -len(orders[index].payload))
+        groups = [self._group(names, functions) for names in self._grouped(tuple(functions))]
+        left = self._without_cached(groups, functions)
+        largest_first = sorted(left, key=lambda group: -len(group.text))
         batch = CompileBatch(
-            tuple(orders[index] for index in largest_first), workers=len(os.sched_getaffinity(0))
+            tuple(self._order(group, shares) for group in largest_first),
+            workers=len(os.sched_getaffinity(0)),
         )
-        ended = self._compiler.compile_many(batch, self._reporter(len(functions)))
-        outcomes = dict(zip(largest_first, ended, strict=True))
+        count = sum(len(group.names) for group in left)
+        ended = self._compiler.compile_many(batch, self._reporter(count)) if left else ()
+        outcomes = {group.key: outcome for group, outcome in zip(largest_first, ended, strict=True)}
         late: list[str] = []
-        for index, (names, path) in enumerate(zip(groups, paths, strict=True)):
-            outcome = outcomes[index]
+        for group in left:
+            outcome = outcomes[group.key]
             if outcome == CompileOutcome():
-                self._compiled |= {name: _CompiledFunction(functions[name], path) for name in names}
+                self._keep(group, functions)
+                self._compiler.cache.offer(group.key, group.text)
             else:
-                late += self._not_compiled(names, path, outcome)
+                late += self._not_compiled(group, outcome)
         return tuple(late)
 
     def modules(self) -> list[tvm.runtime.Module]:
-        """The objects, to be linked."""
+        """The objects, to be linked, in the order of their numbers."""
         names: dict[Path, list[str]] = {}
         for name, compiled in self._compiled.items():
             names.setdefault(compiled.path, []).append(name)
-        return [tvm.runtime.load_static_library(str(path), named) for path, named in names.items()]
+        return [tvm.runtime.load_static_library(str(path), names[path]) for path in sorted(names)]
 
     def _grouped(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         size = group_size(len(names))
@@ -161,10 +160,32 @@ class Objects:
         alone = [(name,) for name in names if name in self._alone]
         return [*alone, *(tuple(together[i : i + size]) for i in range(0, len(together), size))]
 
-    def _order(self, functions: dict[str, tirx.PrimFunc], path: Path, seconds: float) -> CompileFunctions:
-        module, compiler = tvm.IRModule(functions), self._compiler
-        call = partial(write_object, module, compiler.target, path, compiler.with_sources)
-        return CompileFunctions(tuple(functions), pickle.dumps(call), seconds)
+    def _group(self, names: tuple[str, ...], functions: Mapping[str, tirx.PrimFunc]) -> _Group:
+        text = text_of({name: functions[name] for name in names}, self._compiler.target)
+        path = self._compiler.objects / f"kernels{next(self._numbers):04}.o"
+        return _Group(names, text, key_of(text), path)
+
+    def _without_cached(
+        self, groups: Sequence[_Group], functions: Mapping[str, tirx.PrimFunc]
+    ) -> list[_Group]:
+        """The groups that the cache lacks; the objects of the others are copied."""
+        before = len(self._compiled)
+        found = self._compiler.cache.find([group.key for group in groups])
+        for group in groups:
+            if group.key in found:
+                shutil.copyfile(found[group.key], group.path)
+                self._keep(group, functions)
+        if found:
+            self._compiler.advance(len(self._compiled), before + len(functions), "")
+        return [group for group in groups if group.key not in found]
+
+    def _keep(self, group: _Group, functions: Mapping[str, tirx.PrimFunc]) -> None:
+        self._compiled |= {name: _CompiledFunction(functions[name], group.path) for name in group.names}
+
+    def _order(self, group: _Group, shares: Mapping[str, float]) -> CompileFunctions:
+        call = partial(write_object_of, group.text, group.path, self._compiler.with_sources)
+        seconds = group_seconds(tuple(shares[name] for name in group.names))
+        return CompileFunctions(group.names, pickle.dumps(call), seconds)
 
     def _reporter(self, count: int) -> Callable[[CompileProgress], None]:
         before = len(self._compiled)
@@ -174,9 +195,10 @@ class Objects:
 
         return report
 
-    def _not_compiled(self, names: tuple[str, ...], path: Path, outcome: CompileOutcome) -> tuple[str, ...]:
+    def _not_compiled(self, group: _Group, outcome: CompileOutcome) -> tuple[str, ...]:
         """The name of a late function; none for a group, whose functions are compiled again one by one."""
-        _remove(path)
+        names = group.names
+        _remove(group.path)
         if len(names) > 1:
             self._alone.update(names)
             return ()
@@ -184,6 +206,15 @@ class Objects:
             code, detail = outcome.failure
             raise JobError(code, f"function {names[0]}: {detail}")
         return names
+
+
+class _Group(NamedTuple):
+    """Functions of one object: their text, its key in the cache, and the object's path."""
+
+    names: tuple[str, ...]
+    text: bytes
+    key: Digest
+    path: Path
 
 
 class _CompiledFunction(NamedTuple):
@@ -199,31 +230,3 @@ def _remove(path: Path) -> None:
     """Remove an object and the files beside it."""
     for file in path.parent.glob(f"{path.stem}.*"):
         file.unlink()
-
-
-_CONFIG = {"tirx.enable_buffer_level_predication": False}
-"""By default, TVM masks loads and stores of the borders of tiles where vectors are scalable (SVE, RVV), and
-fails in some functions (TVM 0.27)."""
-
-
-def generate_code(module: tvm.IRModule, target: tvm.target.Target) -> tvm.runtime.Module:
-    """Generate code for scheduled functions, for a library and for a search's candidates alike."""
-    with tvm.transform.PassContext(opt_level=3, config=_CONFIG):
-        return tirx.build(module, target=target, pipeline=PIPELINE)
-
-
-def write_object(
-    module: tvm.IRModule, target: tvm.target.Target, path: Path, with_sources: bool = False
-) -> None:
-    """Generate an object file for scheduled functions.
-
-    Args:
-        module: the functions.
-        target: the processor.
-        path: the object to write.
-        with_sources: also write LLVM IR and assembly beside it.
-    """
-    code = generate_code(module, target)
-    code.write_to_file(str(path))
-    if with_sources:
-        write_sources(code, path)

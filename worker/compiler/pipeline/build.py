@@ -31,6 +31,7 @@ from worker.compiler.layout.own_memory import own_memory
 from worker.compiler.platforms import library_name, program_name
 from worker.compiler.values import Built, Captured, StageContext, Tuned
 from worker.errors import JobError, failure_of
+from worker.measure.objects import NoObjects
 from worker.snapshots.code_listing import Source, ptx_sources, sources_of, write_code
 from worker.snapshots.machine_code import join_sources
 
@@ -58,6 +59,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         target=target,
         objects=objects,
         compile_many=context.candidates.compile_many,
+        cache=NoObjects() if with_sources else context.objects,
         keeps_objects=tuned.captured.upload.request.static_library,
         with_sources=with_sources,
         left_seconds=context.left_seconds,

@@ -28,7 +28,7 @@ from worker.candidates.requests import (
     MeasureOutcome,
     TensorArgument,
 )
-from worker.compiler.codegen.compile_functions import generate_code
+from worker.compiler.codegen.generate import generate_code
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.schedules.default import follow_plans
 

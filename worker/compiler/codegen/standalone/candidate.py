@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tvm
 
-from worker.compiler.codegen.compile_functions import write_object
+from worker.compiler.codegen.generate import write_object
 from worker.compiler.codegen.standalone.sources import (
     CANDIDATE_PROGRAM_SOURCES,
     CANDIDATE_SOURCES,

@@ -1,0 +1,150 @@
+"""Compiled functions serve later jobs, and no job can write what serves them."""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import Rig
+from torch import nn
+from worker_samples import wait_until
+
+from bessemer.contract.access import DEFAULT_TENANT
+from bessemer.contract.job import JobState
+from bessemer.contract.options import BenchmarkOptions
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.tensor import TensorSpec
+from bessemer.store.queue_port import Task, TaskKind
+from worker.job.folder import make_job_folder, remove_job_folder
+from worker.protocol.messages import ObjectsRequested
+from worker.supervisor.metrics import WorkerMetrics
+from worker.supervisor.object_cache import Functions, JobObjects, ObjectCache, ObjectFiles, scope_of
+from worker.supervisor.supervisor import Supervisor
+
+KEY, OTHER, SCOPE = "a" * 64, "b" * 64, "scope"
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 24), nn.ReLU(), nn.LayerNorm(24), nn.Linear(24, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def net(rig: Rig, name: str, seed: int, tenant: str = DEFAULT_TENANT) -> Task:
+    """A queued compilation of a small network with weights of its own."""
+    torch.manual_seed(seed)
+    path = rig.folder / f"{name}.pt"
+    torch.jit.script(Net().eval()).save(path)
+    digest = rig.store.for_tenant(tenant).artifacts.put_file(path).digest
+    request = CompilationRequest(
+        model=digest,
+        target={"preset": "host", "cores": 2},
+        inputs=(TensorSpec(name="x", shape=(2, 16)),),
+        benchmark=BenchmarkOptions(seconds=0.05),
+        cache=False,
+    )
+    rig.store.for_tenant(tenant).jobs.submit(name, request)
+    return Task(TaskKind.COMPILE, name)
+
+
+def counted(rig: Rig) -> tuple[int, int]:
+    """How many objects jobs took from the cache, and how many they lacked."""
+    cached, missing = (
+        rig.metrics.registry.get_sample_value("bessemer_function_objects_total", {"result": result})
+        for result in ("cached", "missing")
+    )
+    assert cached is not None and missing is not None
+    return int(cached), int(missing)
+
+
+async def filled(supervisor: Supervisor, folder: Path, count: int) -> None:
+    """Fill the cache until it has as many objects."""
+    filling = asyncio.ensure_future(supervisor.fill_cache())
+    try:
+        await asyncio.to_thread(wait_until, lambda: len(list(folder.glob("*/*"))) >= count)
+    finally:
+        filling.cancel()
+
+
+def test_a_later_job_of_the_tenant_takes_its_functions_from_the_cache(rig: Rig) -> None:
+    supervisor = rig.supervisor()
+    before = counted(rig)
+    rig.runner.run(supervisor.handle(net(rig, "first-weights", seed=0)))
+    missing = counted(rig)[1] - before[1]
+    assert (counted(rig)[0], missing >= 2) == (before[0], True)
+    rig.runner.run(filled(supervisor, rig.place.folder / "objects", missing))
+
+    again = net(rig, "second-weights", seed=1)
+    rig.runner.run(supervisor.handle(again))
+    assert rig.row(again).state is JobState.SUCCEEDED
+    assert rig.row(again).verified
+    assert counted(rig) == (before[0] + missing, before[1] + missing)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ObjectCache:
+    return ObjectCache(ObjectFiles(tmp_path / "objects", limit_bytes=100), WorkerMetrics())
+
+
+@pytest.fixture
+def job(cache: ObjectCache, tmp_path: Path) -> Iterator[JobObjects]:
+    folder = make_job_folder(tmp_path / "job", None)
+    yield JobObjects(cache, folder, None, SCOPE)
+    remove_job_folder(folder.path)
+
+
+def test_the_least_recently_used_objects_are_evicted(cache: ObjectCache) -> None:
+    for number, key in enumerate((KEY, OTHER, "c" * 64)):
+        cache.files.put(SCOPE, key, bytes(40))
+        if number == 1:
+            os.utime(next((cache.files._folder).glob(f"*/{OTHER}")), (1, 1))
+    assert [cache.files.get(SCOPE, key) is not None for key in (KEY, OTHER, "c" * 64)] == [True, False, True]
+
+
+def test_tenants_and_compilers_have_parts_of_their_own() -> None:
+    scopes = {scope_of(tenant, compiler) for tenant in ("one", "two") for compiler in (KEY, OTHER)}
+    assert len(scopes) == 4
+
+
+async def test_an_object_is_given_once_and_read_only(cache: ObjectCache, job: JobObjects) -> None:
+    cache.files.put(SCOPE, KEY, b"object")
+    for _ in range(2):
+        assert (await job.find(ObjectsRequested(keys=(KEY, OTHER)))).keys == (KEY,)
+    assert job.folder.object_of(KEY).read_bytes() == b"object"
+    assert job.folder.object_of(KEY).stat().st_mode & 0o777 == 0o400
+    assert job.missing == {OTHER}
+
+
+async def test_only_functions_of_a_missing_key_are_compiled_for_it(
+    cache: ObjectCache, job: JobObjects
+) -> None:
+    text = b"functions"
+    own = hashlib.sha256(text).hexdigest()
+    assert (await job.find(ObjectsRequested(keys=(own, KEY, OTHER)))).keys == ()
+    for key in (own, KEY, "c" * 64):
+        job.folder.functions(key).write_bytes(text)
+    job.folder.functions(OTHER).symlink_to("/etc/passwd")
+    await job.settle()
+    assert list(cache._waiting.values()) == [Functions(SCOPE, own, text)]
+
+
+def test_a_text_that_cannot_be_compiled_leaves_the_cache_as_it_was(rig: Rig, tmp_path: Path) -> None:
+    files = ObjectFiles(tmp_path / "objects", limit_bytes=1 << 20)
+    cache = ObjectCache(files, WorkerMetrics())
+
+    async def fill() -> None:
+        cache.offer([Functions(SCOPE, KEY, b'{"target": "x", "functions": {"f": "y"}}')])
+        filling = asyncio.ensure_future(cache.fill(rig.supervisor()._runner))
+        try:
+            await asyncio.to_thread(wait_until, lambda: not cache._waiting)
+        finally:
+            filling.cancel()
+
+    rig.runner.run(fill())
+    assert files.get(SCOPE, KEY) is None

@@ -1,0 +1,68 @@
+"""Finds objects of functions that earlier jobs had: the job asks its supervisor, which has the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from bessemer.contract.base import Digest
+from worker.measure.devices import read_answer
+from worker.protocol.messages import MAX_OBJECTS, Message, ObjectsRequested
+from worker.protocol.order import ObjectsFound
+
+
+class ObjectCache(Protocol):
+    """Objects by the digests of the texts of their functions."""
+
+    def find(self, keys: Sequence[Digest]) -> Mapping[Digest, Path]:
+        """The objects of the keys that the cache knows."""
+        ...
+
+    def offer(self, key: Digest, text: bytes) -> None:
+        """Offer functions that the cache lacks. It compiles them again itself, once the job has succeeded."""
+        ...
+
+
+class NoObjects:
+    """A cache that knows no objects."""
+
+    def find(self, keys: Sequence[Digest]) -> Mapping[Digest, Path]:
+        """See ``ObjectCache.find``."""
+        return {}
+
+    def offer(self, key: Digest, text: bytes) -> None:
+        """See ``ObjectCache.offer``."""
+
+
+class AskedObjects:
+    """A cache that another process keeps.
+
+    Args:
+        send: sends a message.
+        answers: a descriptor on which one line arrives for each question.
+        found: where that process puts the object of a key.
+        offered: where it looks for the functions of a key.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[Message], None],
+        answers: int,
+        found: Callable[[Digest], Path],
+        offered: Callable[[Digest], Path],
+    ) -> None:
+        self._send = send
+        self._answers = answers
+        self._found = found
+        self._offered = offered
+
+    def find(self, keys: Sequence[Digest]) -> Mapping[Digest, Path]:
+        """See ``ObjectCache.find``."""
+        self._send(ObjectsRequested(keys=tuple(dict.fromkeys(keys))[:MAX_OBJECTS]))
+        answer = ObjectsFound.model_validate_json(read_answer(self._answers))
+        return {key: self._found(key) for key in answer.keys}
+
+    def offer(self, key: Digest, text: bytes) -> None:
+        """See ``ObjectCache.offer``."""
+        self._offered(key).write_bytes(text)
