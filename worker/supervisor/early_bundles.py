@@ -107,7 +107,7 @@ class EarlyBundles:
         artifacts.fetch_to(digest, copy)
         provenance = provenance_files(make_statement(self.making, files, now()), self.runner.signing_key)
         add_to_archive(copy, provenance)
-        blob = artifacts.put_file(copy)
+        blob = artifacts.take_file(copy)
         bundle = Artifact(
             name=ARCHIVE, digest=blob.digest, size_bytes=blob.size_bytes, media_type=media_type(ARCHIVE)
         )

@@ -39,12 +39,15 @@ COMPILE_SECONDS = 20.0
 
 _PRIVATE = 0o700
 _PASSABLE = 0o711
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 log = logging.getLogger(__name__)
 
 
 class ObjectFiles:
     """The files of a cache, bounded in bytes: the least recently used ones are evicted.
+
+    Each file has the SHA-256 of its object, then the object.
 
     Args:
         folder: created if missing; only the supervisor's user may enter it.
@@ -56,20 +59,22 @@ class ObjectFiles:
         self._limit_bytes = limit_bytes
 
     def get(self, scope: str, key: Digest) -> bytes | None:
-        """The object of a key, which counts as used now; None if there is none."""
+        """The object of a key, which counts as used now; None if there is none, or if it is damaged."""
         path = self._folder / scope / key
         try:
             os.utime(path)
-            return path.read_bytes()
+            stored = path.read_bytes()
         except FileNotFoundError:
             return None
+        digest, content = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
+        return content if hashlib.sha256(content).digest() == digest else None
 
     def put(self, scope: str, key: Digest, content: bytes) -> None:
         """Add an object, and evict others if there are too many bytes."""
         target, incoming = self._folder / scope / key, self._folder / "incoming"
         for folder in (self._folder, target.parent):
             folder.mkdir(mode=_PRIVATE, exist_ok=True)
-        incoming.write_bytes(content)
+        incoming.write_bytes(hashlib.sha256(content).digest() + content)
         incoming.replace(target)
         total_bytes = 0
         for found in sorted(self._objects(), key=lambda found: -found.used_at):

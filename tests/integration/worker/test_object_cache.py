@@ -89,7 +89,7 @@ def test_a_later_job_of_the_tenant_takes_its_functions_from_the_cache(rig: Rig) 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> ObjectCache:
-    return ObjectCache(ObjectFiles(tmp_path / "objects", limit_bytes=100), WorkerMetrics())
+    return ObjectCache(ObjectFiles(tmp_path / "objects", limit_bytes=2 * (32 + 10)), WorkerMetrics())
 
 
 @pytest.fixture
@@ -99,12 +99,22 @@ def job(cache: ObjectCache, tmp_path: Path) -> Iterator[JobObjects]:
     remove_job_folder(folder.path)
 
 
-def test_the_least_recently_used_objects_are_evicted(cache: ObjectCache) -> None:
-    for number, key in enumerate((KEY, OTHER, "c" * 64)):
-        cache.files.put(SCOPE, key, bytes(40))
-        if number == 1:
-            os.utime(next((cache.files._folder).glob(f"*/{OTHER}")), (1, 1))
-    assert [cache.files.get(SCOPE, key) is not None for key in (KEY, OTHER, "c" * 64)] == [True, False, True]
+def test_the_least_recently_used_objects_are_evicted(cache: ObjectCache, tmp_path: Path) -> None:
+    keys = (KEY, OTHER, "c" * 64)
+    for key in keys:
+        cache.files.put(SCOPE, key, bytes(10))
+        if key == OTHER:
+            os.utime(tmp_path / "objects" / SCOPE / OTHER, (1, 1))
+    assert [cache.files.get(SCOPE, key) is not None for key in keys] == [True, False, True]
+
+
+def test_a_damaged_object_is_compiled_again(cache: ObjectCache, tmp_path: Path) -> None:
+    cache.files.put(SCOPE, KEY, b"object")
+    path = tmp_path / "objects" / SCOPE / KEY
+    path.write_bytes(path.read_bytes()[:-1])
+    assert cache.files.get(SCOPE, KEY) is None
+    cache.files.put(SCOPE, KEY, b"object")
+    assert cache.files.get(SCOPE, KEY) == b"object"
 
 
 def test_tenants_and_compilers_have_parts_of_their_own() -> None:
