@@ -52,10 +52,18 @@ class ModelsRun(NamedTuple):
 
 
 def models_runs(kind: ProcessorKind, folder: Path = RESULTS) -> Iterator[ModelsRun]:
-    """The newest run on processors of a kind, and the newest without batch 1, as far as there are any."""
-    for path in (newest(folder, topic(kind)), newest(folder, larger_batches(kind))):
-        if path is not None:
-            yield ModelsRun(path, ModelsResults.model_validate_json(path.read_text()))
+    """The newest run on processors of a kind, and the newest without batch 1, as far as there are any.
+
+    Batches that the second has measured later are left out of the first.
+    """
+    paths = (newest(folder, topic(kind)), newest(folder, larger_batches(kind)))
+    found = [path for path in paths if path is not None]
+    runs = [ModelsRun(path, ModelsResults.model_validate_json(path.read_text())) for path in found]
+    if len(runs) == 2 and runs[0].results.measured_at < runs[1].results.measured_at:
+        later = {model.batch for model in runs[1].results.models}
+        left = [model for model in runs[0].results.models if model.batch not in later]
+        runs[0] = ModelsRun(runs[0].path, runs[0].results.model_copy(update={"models": left}))
+    yield from runs
 
 
 def chart_name(kind: ProcessorKind) -> str:

@@ -1,5 +1,6 @@
 """The pages generated from the model benchmark's results."""
 
+from datetime import timedelta
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -71,6 +72,19 @@ def test_a_run_with_larger_batches_stands_beside_the_one_with_single_samples(tmp
     section = pages.readme_section(tmp_path)
     assert "Linux 6.1 | 1 | 2 | 2.00 | 1.00 |" in section
     assert "Linux 6.1 | 8 | 1 | 0.25 | 0.25 |" in section
+
+
+def test_a_batch_that_was_measured_later_takes_the_place_of_the_one_in_an_older_run(tmp_path: Path) -> None:
+    kind = ProcessorKind.AMD_AVX2
+    older = suite(*MODELS, model("mlp x 8", 1.0, torch_eager=2.0))
+    later = suite(model("mlp x 8", 1.0, torch_eager=4.0))
+    later.measured_at = older.measured_at + timedelta(days=1)
+    write(tmp_path, "2026-01-02", older, kind)
+    (tmp_path / f"2026-01-03-{larger_batches(kind)}.json").write_text(later.model_dump_json())
+    section = pages.readme_section(tmp_path)
+    assert "Linux 6.1 | 1 | 2 | 2.00 | 1.00 |" in section
+    assert "Linux 6.1 | 8 | 1 | 0.25 | 0.25 |" in section
+    assert section.count("| 8 | 1 |") == 1
 
 
 def test_without_results_nothing_is_shown(tmp_path: Path) -> None:
