@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,15 @@ from bessemer.contract.report import Latency
 from bessemer.store.blobs.artifacts import open_artifacts
 from worker.errors import MisbehavedError
 from worker.protocol.messages import Compiled
-from worker.supervisor.collect import collect, collect_left, lent_file, replace_files, size_of, store_output
+from worker.supervisor.collect import (
+    collect,
+    collect_left,
+    lent_file,
+    replace_files,
+    size_of,
+    store_output,
+    take_output,
+)
 
 LIMIT_BYTES = 1 << 20
 LATENCY = Latency(runs=1, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
@@ -208,6 +217,38 @@ def test_a_directory_in_the_way_of_a_file_is_misbehavior(tmp_path: Path) -> None
     (job / "output" / "report.json").mkdir()
     with pytest.raises(MisbehavedError, match="cannot be replaced"):
         replace_files(job, ("report.json",), fresh)
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["closed", "open for writing"])
+def test_a_file_taken_from_a_running_job_no_longer_changes(tmp_path: Path, is_open: bool) -> None:
+    (tmp_path / "output").mkdir()
+    file, taken = tmp_path / "output" / "early.tar.zst", tmp_path / "taken"
+    plain(file)
+    with file.open("ab") if is_open else nullcontext() as writer:
+        assert take_output(tmp_path, file.name, taken, LIMIT_BYTES) == 6
+        if writer is not None:
+            writer.write(b", and more")
+    assert taken.read_bytes() == b"bundle"
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("make", [absent, link, hard_link, pipe, hole, Path.mkdir])
+def test_of_a_running_job_only_regular_files_within_their_limit_are_taken(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    (tmp_path / "output").mkdir()
+    make(tmp_path / "output" / "early.tar.zst")
+    with pytest.raises(MisbehavedError):
+        take_output(tmp_path, "early.tar.zst", tmp_path / "taken", LIMIT_BYTES)
+
+
+def test_nothing_is_taken_through_a_link_in_place_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    plain(tmp_path / "elsewhere" / "early.tar.zst")
+    (tmp_path / "output").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(MisbehavedError):
+        take_output(tmp_path, "early.tar.zst", tmp_path / "taken", LIMIT_BYTES)
+    assert (tmp_path / "elsewhere" / "early.tar.zst").exists()
 
 
 def test_a_lent_file_can_only_be_read_and_comes_back(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from bessemer.contract.graph import GRAPH, GRAPH_PICTURE
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
 from bessemer.contract.job import Artifact
 from bessemer.store.blobs.hashing import Blob
-from bessemer.store.blobs.tenant_artifacts import TenantArtifacts
+from bessemer.store.blobs.tenant_artifacts import TenantArtifacts, taken_over
 from bessemer.store.errors import TooLargeError
 from worker.errors import MisbehavedError
 from worker.protocol.messages import LOG_NAME, Compiled
@@ -133,6 +133,41 @@ def store_output(folder: Path, name: str, artifacts: TenantArtifacts, max_bytes:
             return artifacts.put_open(file, max_bytes)
         except TooLargeError as error:
             raise MisbehavedError(f"{name!r} is larger than {max_bytes} bytes") from error
+
+
+def take_output(folder: Path, name: str, target: Path, max_bytes: int) -> int:
+    """Move a file out of the ``output`` folder of a running job, which can no longer change it then.
+
+    Args:
+        folder: the job's folder.
+        name: the file.
+        target: a new path of the same file system, where no job can write.
+        max_bytes: the limit of its size.
+
+    Returns:
+        Its size.
+
+    Raises:
+        MisbehavedError: the file is missing, not a regular file, or too large.
+    """
+    try:
+        output = os.open(folder / "output", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.rename(name, target, src_dir_fd=output)
+        finally:
+            os.close(output)
+    except OSError as error:
+        raise MisbehavedError(f"{name!r} cannot be taken: {error.strerror}") from error
+    status = target.lstat()
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        raise MisbehavedError(f"{name!r} is not a regular file")
+    if status.st_size > max_bytes:
+        raise MisbehavedError(f"{name!r} has {status.st_size} bytes; the limit is {max_bytes}")
+    if not taken_over(target):  # the job may still write to it
+        own = target.with_name(f"own-{name}")
+        shutil.copyfile(target, own)
+        own.replace(target)
+    return target.lstat().st_size
 
 
 def copy_file(folder: Path, name: str, target: Path, max_bytes: int) -> None:

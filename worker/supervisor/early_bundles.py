@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,13 +13,12 @@ from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.base import Digest, now
 from bessemer.contract.job import Artifact, Figures
 from bessemer.contract.problem import Problem
-from bessemer.store.blobs.hashing import BlobKey
 from bessemer.store.rows.lifecycle import Attempt
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
 from worker.protocol.messages import EARLY_ARCHIVE, Checked, EarlyBundleMade
 from worker.protocol.order import CheckWork, EarlyBundleTaken
-from worker.supervisor.collect import collect_content, media_type, store_output
+from worker.supervisor.collect import collect_content, media_type, take_output
 from worker.supervisor.job_record import CheckRecord, CompilationRecord
 from worker.supervisor.job_runner import EARLY_SLOT, JobRunner
 from worker.supervisor.outcome import as_problem, conclude, with_latency
@@ -61,30 +61,31 @@ class EarlyBundles:
         limit_bytes = runner.settings.limit_disk_bytes
         if self.stored_bytes > limit_bytes:
             return EarlyBundleTaken(refusal=f"the earlier ones have more than {limit_bytes} bytes together")
-        artifacts = runner.store.artifacts.for_tenant(self.attempt.tenant)
-        store = partial(store_output, self.folder.path, EARLY_ARCHIVE, artifacts, limit_bytes)
-        blob = await runner.store_retry.call(store)
-        self.stored_bytes += blob.size_bytes
-        async with runner.folder(f"early-{self.making.row.id}", EARLY_SLOT) as fresh:
-            found = await self._checked(blob.digest, bundle.figures, fresh)
+        name = f"early-{self.making.row.id}"
+        async with runner.folder(f"{name}-archive", None) as own, runner.folder(name, EARLY_SLOT) as fresh:
+            archive = own.output / ARCHIVE
+            take = partial(take_output, self.folder.path, EARLY_ARCHIVE, archive, limit_bytes)
+            self.stored_bytes += await asyncio.to_thread(take)
+            async with runner.lent_output(own, ARCHIVE, fresh.model, EARLY_SLOT):
+                found = await self._checked(bundle.figures, fresh)
             if isinstance(found, Problem):
                 log.warning("an early bundle is not published: %s", found.detail)
                 return EarlyBundleTaken(refusal=found.detail)
             figures, files = found
-            signed = partial(self._signed, blob.digest, files, fresh.path / ARCHIVE)
-            published = await runner.store_retry.call(signed)
+            provenance = provenance_files(make_statement(self.making, files, now()), runner.signing_key)
+            await asyncio.to_thread(add_to_archive, archive, provenance)
+            published = await runner.store_retry.call(partial(self._stored, archive, provenance))
         await runner.store_retry.call(partial(self.record.published, self.making.target, figures, published))
         return EarlyBundleTaken()
 
     async def _checked(
-        self, digest: Digest, figures: Figures | None, fresh: JobFolder
+        self, figures: Figures | None, fresh: JobFolder
     ) -> tuple[Figures | None, Mapping[str, Digest]] | Problem:
         """The figures with the check, and the digests of the bundle's files; or the problem that it found."""
         runner, row = self.runner, self.making.row
         extensions = await runner.fetch_extensions(self.attempt.tenant, row.request, fresh, EARLY_SLOT)
         if isinstance(extensions, Problem):
             return extensions
-        await runner.fetch(BlobKey(self.attempt.tenant, digest), fresh.model, EARLY_SLOT)
         record = CheckRecord(runner.store.jobs, row.id, self.attempt)
         work = CheckWork(
             model=row.request.model,
@@ -100,14 +101,10 @@ class EarlyBundles:
             return as_problem(result)
         return figures and with_latency(figures, result.check), record.files
 
-    def _signed(self, digest: Digest, files: Mapping[str, Digest], copy: Path) -> tuple[Artifact, ...]:
-        """Store the bundle with its provenance, and the provenance beside it. Blocks."""
+    def _stored(self, archive: Path, provenance: Mapping[str, bytes]) -> tuple[Artifact, ...]:
+        """Store the bundle, and the provenance beside it. Blocks."""
         artifacts = self.runner.store.artifacts.for_tenant(self.attempt.tenant)
-        copy.unlink(missing_ok=True)
-        artifacts.fetch_to(digest, copy)
-        provenance = provenance_files(make_statement(self.making, files, now()), self.runner.signing_key)
-        add_to_archive(copy, provenance)
-        blob = artifacts.take_file(copy)
+        blob = artifacts.take_file(archive)
         bundle = Artifact(
             name=ARCHIVE, digest=blob.digest, size_bytes=blob.size_bytes, media_type=media_type(ARCHIVE)
         )

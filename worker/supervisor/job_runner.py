@@ -98,10 +98,11 @@ class JobRunner:
         return await self._zygote.ensure_running()
 
     @asynccontextmanager
-    async def folder(self, name: str, slot: int) -> AsyncIterator[JobFolder]:
-        """A job's folder, which exists while the context lasts."""
+    async def folder(self, name: str, slot: int | None) -> AsyncIterator[JobFolder]:
+        """A job's folder, which exists while the context lasts; without a slot, no job may enter it."""
         path = self._work_dir.jobs / name
-        folder = await asyncio.to_thread(make_job_folder, path, self.uid(slot))
+        uid = None if slot is None else self.uid(slot)
+        folder = await asyncio.to_thread(make_job_folder, path, uid)
         try:
             yield folder
         finally:

@@ -110,7 +110,7 @@ class TenantArtifacts:
         if not _moved(path, moved):
             return self.put_file(path)
         try:
-            blob = self._kept(moved, incoming) if _taken_over(moved) else None
+            blob = self._kept(moved, incoming) if taken_over(moved) else None
         except BaseException:
             moved.rename(path)
             raise
@@ -246,7 +246,7 @@ def _moved(path: Path, moved: Path) -> bool:
     return True
 
 
-def _taken_over(path: Path) -> bool:
+def taken_over(path: Path) -> bool:
     """Make a file a new one of this process; False if it is not regular, or a process may still write to it.
 
     The kernel grants a lease for reading only if no descriptor is open for writing.

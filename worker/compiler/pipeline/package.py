@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from datetime import datetime
@@ -136,7 +137,9 @@ def _copy_parts(benchmarked: Benchmarked, folder: Path) -> tuple[str, ...]:
     for path, source in sources.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        if source != target:
+        if source == built.library != target:
+            os.link(source, target)  # it can be large
+        elif source != target:
             shutil.copyfile(source, target)
     return tuple(sources)
 
