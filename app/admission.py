@@ -287,17 +287,19 @@ def _dynamic_on_gpu(request: Submission, known: Mapping[Digest, Inspection]) -> 
 
 def _unmeasured_refusal(request: Submission) -> Problem | None:
     """Refuse options that need a measurement on a worker's processor, if no target is measured there."""
-    if request.device is None and any(
+    is_measured = request.device is None and any(
         runs_on_workers(triple_of(target)) and not gpus_of(target) for target in request.targets
-    ):
+    )
+    if is_measured and request.is_verified:
         return None
+    condition = "on the worker's processor only" if request.is_verified else "with verification only"
     asked = (
         (request.benchmark.compare, "benchmark.compare", "other runtimes are timed"),
         (request.tune.publish_early, "tune.publish_early", "early bundles are made for targets measured"),
     )
     return _refused_fields(
         tuple(
-            FieldError(field=field, message=f"{what} on the worker's processor only: leave it out")
+            FieldError(field=field, message=f"{what} {condition}: leave it out")
             for is_given, field, what in asked
             if is_given
         )

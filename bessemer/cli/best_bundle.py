@@ -30,4 +30,5 @@ class BestBundle:
         except (ProblemError, UnreachableError) as error:
             print_lines(self.console, f"bundle     not downloaded, the compilation goes on: {error}")
             return
-        print_lines(self.console, f"bundle     {self.output}, the best so far")
+        what = "the best so far" if event.data.get("figures") else "verified, not measured yet"
+        print_lines(self.console, f"bundle     {self.output}, {what}")

@@ -13,6 +13,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from bessemer.bundle.manifest import ARCHIVE
 from bessemer.cli.output import clean, print_lines, shown_bytes
 from bessemer.cli.timeline import Timeline, event_line, place_line, shown_progress
 from bessemer.client.sources import Progress as UploadProgress
@@ -198,9 +199,16 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield from _figure_lines(compilation.figures)
         yield from _tuning_lines(compilation.figures.tune, compilation.request.tune)
     if compilation.artifacts:
-        yield "artifacts   " + ", ".join(
-            f"{entry.name} ({shown_bytes(entry.size_bytes)})" for entry in compilation.artifacts
-        )
+        yield from _artifact_lines(compilation)
+
+
+def _artifact_lines(compilation: Compilation) -> Iterator[str]:
+    yield "artifacts   " + ", ".join(
+        f"{entry.name} ({shown_bytes(entry.size_bytes)})" for entry in compilation.artifacts
+    )
+    is_early = compilation.state in (JobState.FAILED, JobState.CANCELLED)
+    if is_early and any(entry.name == ARCHIVE for entry in compilation.artifacts):
+        yield "            The bundle is verified: it was published before the compilation ended."
 
 
 def _device_lines(compilation: Compilation) -> Iterator[str]:

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from inspect import isawaitable
 from pathlib import Path
 from typing import Self
 
@@ -340,11 +341,12 @@ class AsyncJob(JobOperations, Asynchronous):
         timeout: float | None = None,  # noqa: ASYNC109 - the same signature as `Job.wait`
         on_event: Callable[[Event], object] | None = None,
     ) -> Self:
-        """See ``Job.wait``."""
+        """See ``Job.wait``; what ``on_event`` returns is awaited if it can be."""
         deadline = None if timeout is None else time.monotonic() + timeout
         async for event in self._follow(Follower(self.id, deadline=deadline)):
-            if on_event:
-                on_event(event)
+            found = on_event(event) if on_event else None
+            if isawaitable(found):
+                await found
         await self.refresh()
         operations.finished(self.document)
         return self

@@ -69,8 +69,7 @@ def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turn
     use_threads(target.threads)
     try:
         model = run.load(bundle)
-        with turns.turn():
-            outputs, latency = _timed(model, model.reference_inputs())
+        outputs, latency = _run(model, turns if work.measures else None)
         comparisons = list(model.compare(outputs))
         for entry in manifest.entries:
             model.reset()
@@ -84,7 +83,7 @@ def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turn
     if program is not None:
         _compared(program)
     largest = max((comparison.max_absolute_error for comparison in comparisons), default=0.0)
-    return Checked(check=BundleCheck(latency=Latency(**vars(latency)), max_absolute_error=largest))
+    return Checked(check=BundleCheck(latency=latency, max_absolute_error=largest))
 
 
 def report_files(bundle: Path, sender: Sender, digests: Mapping[str, str] = {}) -> None:
@@ -123,6 +122,16 @@ def _compared(program: Program) -> float:
     except ProgramFailedError as error:
         raise failure_of(ErrorCode.VERIFY_MISMATCH, error, f"in a fresh process: {error}") from error
     return max((float(found) for found in re.findall(r"largest difference (\S+)", text)), default=0.0)
+
+
+def _run(model: run.Model, turns: Turns | None) -> tuple[run.Arrays, Latency | None]:
+    """The outputs for the reference inputs, and the latency if there are turns to measure."""
+    inputs = model.reference_inputs()
+    if turns is None:
+        return model.run(inputs), None
+    with turns.turn():
+        outputs, latency = _timed(model, inputs)
+    return outputs, Latency(**vars(latency))
 
 
 def _timed(model: run.Model, inputs: run.Arrays) -> tuple[run.Arrays, run.Latency]:

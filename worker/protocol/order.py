@@ -102,6 +102,9 @@ class CheckWork(Document):
     verify: VerifyOptions
     float32_products: Float32Products = Float32Products.EXACT
     runs: bool = Field(default=True, description="Whether to run the library; else the files are read only.")
+    measures: bool = Field(
+        default=True, description="Whether to take the library's latency, for which the job waits for a turn."
+    )
     by_device: bool = Field(
         default=False, description="Whether a device runs a bundle that this machine cannot run."
     )

@@ -92,6 +92,7 @@ class EarlyBundles:
             verify=row.request.verify,
             float32_products=row.request.optimize.float32_products,
             extensions=extensions,
+            measures=figures is not None,
         )
         outcome = await runner.run(
             f"early-{row.id}", EARLY_SLOT, fresh, work, record, runner.settings.limit_invoke_seconds

@@ -231,7 +231,8 @@ async def test_a_target_without_workers_is_queued_only_without_verification(
 
 
 @pytest.mark.parametrize(
-    ("target", "status"), [("apple-m1", 422), ("host", 202), (["host", "apple-m1"], 202)]
+    ("target", "verification", "status"),
+    [("apple-m1", "none", 422), ("host", "none", 422), ("host", "required", 202)],
 )
 @pytest.mark.parametrize(
     ("option", "field"),
@@ -241,9 +242,15 @@ async def test_a_target_without_workers_is_queued_only_without_verification(
     ],
 )
 async def test_what_only_a_workers_processor_measures_needs_a_target_that_it_runs(
-    api: httpx.AsyncClient, model: str, target: object, status: int, option: dict[str, object], field: str
+    api: httpx.AsyncClient,
+    model: str,
+    target: object,
+    verification: str,
+    status: int,
+    option: dict[str, object],
+    field: str,
 ) -> None:
-    asked = request(target=target, verification="none", **option)
+    asked = request(target=target, verification=verification, **option)
     answer = await api.post("/v1/compilations", json=asked)
     assert answer.status_code == status, answer.text
     if status == 422:

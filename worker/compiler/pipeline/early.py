@@ -57,6 +57,7 @@ def publish_verified(verified: Verified, context: StageContext) -> None:
             _publish(Benchmarked(verified=verified, result=None), own, context)
     except JobError as error:
         _log.warning("no early bundle: %s", error.detail)
+    context.observer.progress(Stage.BENCHMARK, 0, 0, "measuring the library")
 
 
 @contextmanager
