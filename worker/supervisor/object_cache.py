@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from bessemer.contract.access import Tenant
 from bessemer.contract.base import Digest
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder, functions_file, seal
-from worker.protocol.messages import OBJECT, ObjectCompiled, ObjectsRequested
+from worker.protocol.messages import MAX_OBJECTS, OBJECT, ObjectCompiled, ObjectsRequested
 from worker.protocol.order import CompileObjectWork, ObjectsFound
 from worker.supervisor.collect import read_file
 from worker.supervisor.job_record import JobRecord
@@ -33,6 +34,9 @@ MAX_TEXT_BYTES = 16 << 20
 MAX_WAITING = 512
 MAX_WAITING_BYTES = 64 << 20
 """How many functions may wait to be compiled, and their size; a worker takes no more."""
+
+MAX_OBJECT_BYTES = 16 << 20
+"""The largest object that is kept: a hostile text of few bytes can have an object of any size."""
 
 COMPILE_SECONDS = 20.0
 """How long one object may take: jobs that want to measure wait for it."""
@@ -64,13 +68,15 @@ class ObjectFiles:
         try:
             os.utime(path)
             stored = path.read_bytes()
-        except FileNotFoundError:
+        except OSError:
             return None
         digest, content = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
         return content if hashlib.sha256(content).digest() == digest else None
 
     def put(self, scope: str, key: Digest, content: bytes) -> None:
-        """Add an object, and evict others if there are too many bytes."""
+        """Add an object, and evict others if there are too many bytes. One that never fits is left out."""
+        if _DIGEST_BYTES + len(content) > self._limit_bytes:
+            return
         target, incoming = self._folder / scope / key, self._folder / "incoming"
         for folder in (self._folder, target.parent):
             folder.mkdir(mode=_PRIVATE, exist_ok=True)
@@ -115,9 +121,10 @@ class ObjectCache:
         """Compile functions for the cache later, as far as there is room."""
         room_bytes = MAX_WAITING_BYTES - sum(len(other.text) for other in self._waiting.values())
         for functions in offered:
-            room_bytes -= len(functions.text)
-            if room_bytes >= 0 and len(self._waiting) < MAX_WAITING:
-                self._waiting.setdefault((functions.scope, functions.key), functions)
+            place, is_small = (functions.scope, functions.key), len(functions.text) <= room_bytes
+            if is_small and place not in self._waiting and len(self._waiting) < MAX_WAITING:
+                self._waiting[place] = functions
+                room_bytes -= len(functions.text)
         self._arrived.set()
 
     async def fill(self, runner: JobRunner) -> None:
@@ -155,8 +162,7 @@ class ObjectCache:
             result = conclude(await runner.run(name, OBJECT_SLOT, folder, work, record, COMPILE_SECONDS))
             if not isinstance(result, ObjectCompiled):
                 raise MisbehavedError(as_problem(result).detail)
-            limit_bytes = runner.settings.object_cache_bytes
-            content = await asyncio.to_thread(read_file, folder.path, OBJECT, limit_bytes)
+            content = await asyncio.to_thread(read_file, folder.path, OBJECT, MAX_OBJECT_BYTES)
         await asyncio.to_thread(self.files.put, functions.scope, functions.key, content)
 
 
@@ -166,7 +172,7 @@ class JobObjects:
 
     Attributes:
         scope: the part of the cache for the job's tenant and this compiler.
-        missing: the keys that were not found.
+        missing: the keys that were not found, up to ``MAX_OBJECTS``: a job may ask again and again.
     """
 
     cache: ObjectCache
@@ -187,7 +193,7 @@ class JobObjects:
         """
         found = await asyncio.to_thread(self._find, message.keys)
         missing = set(message.keys) - set(found)
-        self.missing |= missing
+        self.missing.update(islice(missing, MAX_OBJECTS - len(self.missing)))
         self.cache.metrics.asked(len(found), len(missing))
         return ObjectsFound(keys=found)
 
@@ -205,13 +211,17 @@ class JobObjects:
         return tuple(key for key, content in found.items() if content is not None)
 
     def _offered(self) -> list[Functions]:
-        """The functions that the job left; those with another digest than they should have are skipped."""
-        offered = []
+        """The functions that the job left; those with another digest than they should have are skipped.
+
+        It reads no more than may wait: files with holes can be far larger than the job's disk.
+        """
+        offered, room_bytes = [], MAX_WAITING_BYTES
         for key in self.missing:
             try:
-                text = read_file(self.folder.path, functions_file(key), MAX_TEXT_BYTES)
+                text = read_file(self.folder.path, functions_file(key), min(MAX_TEXT_BYTES, room_bytes))
             except MisbehavedError:
                 continue
+            room_bytes -= len(text)
             if hashlib.sha256(text).hexdigest() == key:
                 offered.append(Functions(self.scope, key, text))
         return offered

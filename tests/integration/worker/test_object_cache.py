@@ -19,9 +19,17 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import TensorSpec
 from bessemer.store.queue_port import Task, TaskKind
 from worker.job.folder import make_job_folder, remove_job_folder
-from worker.protocol.messages import ObjectsRequested
+from worker.protocol.messages import MAX_OBJECTS, ObjectsRequested
 from worker.supervisor.metrics import WorkerMetrics
-from worker.supervisor.object_cache import Functions, JobObjects, ObjectCache, ObjectFiles, scope_of
+from worker.supervisor.object_cache import (
+    MAX_TEXT_BYTES,
+    MAX_WAITING_BYTES,
+    Functions,
+    JobObjects,
+    ObjectCache,
+    ObjectFiles,
+    scope_of,
+)
 from worker.supervisor.supervisor import Supervisor
 
 KEY, OTHER, SCOPE = "a" * 64, "b" * 64, "scope"
@@ -117,6 +125,18 @@ def test_a_damaged_object_is_compiled_again(cache: ObjectCache, tmp_path: Path) 
     assert cache.files.get(SCOPE, KEY) == b"object"
 
 
+def test_an_object_that_never_fits_evicts_no_other(cache: ObjectCache) -> None:
+    cache.files.put(SCOPE, KEY, bytes(10))
+    cache.files.put("another", OTHER, bytes(100))
+    assert cache.files.get(SCOPE, KEY) == bytes(10)
+    assert cache.files.get("another", OTHER) is None
+
+
+def test_what_cannot_be_read_counts_as_missing(cache: ObjectCache, tmp_path: Path) -> None:
+    (tmp_path / "objects" / SCOPE / KEY).mkdir(parents=True)
+    assert cache.files.get(SCOPE, KEY) is None
+
+
 def test_tenants_and_compilers_have_parts_of_their_own() -> None:
     scopes = {scope_of(tenant, compiler) for tenant in ("one", "two") for compiler in (KEY, OTHER)}
     assert len(scopes) == 4
@@ -142,6 +162,31 @@ async def test_only_functions_of_a_missing_key_are_compiled_for_it(
     job.folder.functions(OTHER).symlink_to("/etc/passwd")
     await job.settle()
     assert list(cache._waiting.values()) == [Functions(SCOPE, own, text)]
+
+
+async def test_a_job_that_asks_again_and_again_fills_no_memory(cache: ObjectCache, job: JobObjects) -> None:
+    for first in range(0, 3 * MAX_OBJECTS, MAX_OBJECTS):
+        keys = tuple(f"{number:064x}" for number in range(first, first + MAX_OBJECTS))
+        assert (await job.find(ObjectsRequested(keys=keys))).keys == ()
+    assert len(job.missing) == MAX_OBJECTS
+
+
+def test_texts_with_holes_are_read_as_far_as_they_may_wait(job: JobObjects) -> None:
+    for number in range(8):
+        path = job.folder.output / "text"
+        path.write_bytes(f"{number}".encode())
+        os.truncate(path, MAX_TEXT_BYTES)
+        key = hashlib.sha256(path.read_bytes()).hexdigest()
+        path.rename(job.folder.functions(key))
+        job.missing.add(key)
+    offered = job._offered()
+    assert sum(len(functions.text) for functions in offered) == MAX_WAITING_BYTES
+
+
+def test_a_text_without_room_keeps_no_other_out(cache: ObjectCache) -> None:
+    small, large = Functions(SCOPE, KEY, b"small"), Functions(SCOPE, OTHER, bytes(MAX_WAITING_BYTES + 1))
+    cache.offer([large, small])
+    assert list(cache._waiting.values()) == [small]
 
 
 def test_a_text_that_cannot_be_compiled_leaves_the_cache_as_it_was(rig: Rig, tmp_path: Path) -> None:
