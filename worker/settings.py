@@ -132,7 +132,7 @@ class WorkerSettings(BaseSettings):
         default=256 * MEBIBYTE,
         ge=0,
         description="Compiled functions that the worker keeps for later compilations of the same tenant, in "
-        "its part of `work_dir`; 0: none. Off without a sandbox.",
+        "its part of `work_dir`; 0: none. Off unless `BESSEMER_SANDBOX` is `required`.",
     )
     limit_memory_bytes: int = Field(
         default=8 * GIBIBYTE, ge=256 * MEBIBYTE, description="Memory of all processes of a job together."
@@ -192,8 +192,11 @@ class WorkerSettings(BaseSettings):
 
     @property
     def keeps_objects(self) -> bool:
-        """Whether the worker keeps compiled functions, which jobs must not be able to write."""
-        return self.object_cache_bytes > 0 and self.sandbox is not SandboxMode.OFF
+        """Whether the worker keeps compiled functions.
+
+        Jobs must be able to write neither these nor the folder in which they get them, so every layer holds.
+        """
+        return self.object_cache_bytes > 0 and self.sandbox is SandboxMode.REQUIRED
 
     def turn_limits(self) -> TurnLimits:
         """How jobs share this host."""

@@ -16,6 +16,7 @@ from bessemer.contract.access import DEFAULT_TENANT
 from bessemer.contract.job import JobState
 from bessemer.contract.options import BenchmarkOptions
 from bessemer.contract.request import CompilationRequest
+from bessemer.contract.sandbox import SandboxMode
 from bessemer.contract.tensor import TensorSpec
 from bessemer.store.queue_port import Task, TaskKind
 from worker.job.folder import make_job_folder, remove_job_folder
@@ -93,6 +94,14 @@ def test_a_later_job_of_the_tenant_takes_its_functions_from_the_cache(rig: Rig) 
     assert rig.row(again).state is JobState.SUCCEEDED
     assert rig.row(again).verified
     assert counted(rig) == (before[0] + missing, before[1] + missing)
+
+
+@pytest.mark.parametrize("sandbox", [SandboxMode.BEST_EFFORT, SandboxMode.OFF])
+def test_no_objects_are_kept_where_a_layer_of_the_sandbox_may_be_missing(
+    rig: Rig, sandbox: SandboxMode
+) -> None:
+    assert rig.settings().keeps_objects
+    assert not rig.settings(sandbox=sandbox).keeps_objects
 
 
 @pytest.fixture
