@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -40,6 +41,9 @@ MAX_OBJECT_BYTES = 16 << 20
 
 COMPILE_SECONDS = 20.0
 """How long one object may take: jobs that want to measure wait for it."""
+
+SLOW_SECONDS = 5.0
+"""After an object that took longer, a tenant's others are dropped, so that no job delays others for long."""
 
 _PRIVATE = 0o700
 _PASSABLE = 0o711
@@ -131,7 +135,7 @@ class ObjectCache:
         """Compile what waits, one object after the other while no job measures, until cancelled.
 
         After a failure, what else waits for the same part of the cache is dropped: a job that offers what
-        cannot be compiled may do so often.
+        cannot be compiled may do so often. So is it after a slow object, which is kept.
         """
         while True:
             await self._arrived.wait()
@@ -149,9 +153,13 @@ class ObjectCache:
         self._waiting = {place: kept for place, kept in self._waiting.items() if kept.scope != scope}
 
     async def _compile_in_turn(self, functions: Functions, runner: JobRunner) -> None:
+        await runner.ready()  # a new zygote takes seconds, and other jobs may measure meanwhile
         async with held_turn(runner.settings.turn_limits()) as is_held:
+            began = time.monotonic()
             if is_held:
                 await self._compile(functions, runner)
+        if time.monotonic() - began > SLOW_SECONDS:
+            self._drop(functions.scope)
 
     async def _compile(self, functions: Functions, runner: JobRunner) -> None:
         name = f"object-{functions.key}"
@@ -211,7 +219,7 @@ class JobObjects:
         return tuple(key for key, content in found.items() if content is not None)
 
     def _offered(self) -> list[Functions]:
-        """The functions that the job left; those with another digest than they should have are skipped.
+        """The functions that the job left, the smallest first; those with a wrong digest are skipped.
 
         It reads no more than may wait: files with holes can be far larger than the job's disk.
         """
@@ -224,7 +232,7 @@ class JobObjects:
             room_bytes -= len(text)
             if hashlib.sha256(text).hexdigest() == key:
                 offered.append(Functions(self.scope, key, text))
-        return offered
+        return sorted(offered, key=lambda functions: len(functions.text))
 
 
 def scope_of(tenant: Tenant, compiler: Digest) -> str:

@@ -4,12 +4,15 @@ import asyncio
 import hashlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import Rig
 from torch import nn
+from tvm import te
+from tvm.target import Target
 from worker_samples import wait_until
 
 from bessemer.contract.access import DEFAULT_TENANT
@@ -19,8 +22,12 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode
 from bessemer.contract.tensor import TensorSpec
 from bessemer.store.queue_port import Task, TaskKind
+from worker.compiler.codegen.function_text import key_of, text_of
+from worker.errors import ZygoteLostError
 from worker.job.folder import make_job_folder, remove_job_folder
 from worker.protocol.messages import MAX_OBJECTS, ObjectsRequested
+from worker.supervisor import object_cache
+from worker.supervisor.job_runner import JobRunner
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.object_cache import (
     MAX_TEXT_BYTES,
@@ -32,8 +39,10 @@ from worker.supervisor.object_cache import (
     scope_of,
 )
 from worker.supervisor.supervisor import Supervisor
+from worker.supervisor.turns import held_turn
 
 KEY, OTHER, SCOPE = "a" * 64, "b" * 64, "scope"
+TARGET = Target({"kind": "llvm", "mcpu": "x86-64-v3", "mtriple": "x86_64-linux-gnu"})
 
 
 class Net(nn.Module):
@@ -212,3 +221,49 @@ def test_a_text_that_cannot_be_compiled_leaves_the_cache_as_it_was(rig: Rig, tmp
 
     rig.runner.run(fill())
     assert files.get(SCOPE, KEY) is None
+
+
+def added(value: float) -> Functions:
+    """A function that can be compiled."""
+    x = te.placeholder((8,), "float32", "x")
+    function = te.create_prim_func([x, te.compute((8,), lambda at: x[at] + value)])
+    text = text_of({"f": function}, TARGET)
+    return Functions(SCOPE, key_of(text), text)
+
+
+async def emptied(cache: ObjectCache, runner: JobRunner) -> None:
+    """Fill the cache until nothing waits."""
+    filling = asyncio.ensure_future(cache.fill(runner))
+    try:
+        await asyncio.to_thread(wait_until, lambda: not cache._waiting)
+    finally:
+        filling.cancel()
+
+
+@pytest.mark.parametrize(("slow_seconds", "kept"), [(60.0, 2), (0.0, 1)])
+def test_after_a_slow_object_the_others_of_the_tenant_are_dropped(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow_seconds: float, kept: int
+) -> None:
+    monkeypatch.setattr(object_cache, "SLOW_SECONDS", slow_seconds)
+    files = ObjectFiles(tmp_path / "objects", limit_bytes=1 << 20)
+    cache, offered = ObjectCache(files, WorkerMetrics()), [added(1.0), added(2.0)]
+    cache.offer(offered)
+    rig.runner.run(emptied(cache, rig.supervisor()._runner))
+    assert sum(files.get(SCOPE, functions.key) is not None for functions in offered) == kept
+
+
+def test_other_jobs_measure_while_the_zygote_starts(
+    rig: Rig, cache: ObjectCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, could_measure = rig.supervisor()._runner, []
+
+    async def start() -> None:
+        limits = replace(runner.settings.turn_limits(), patience_seconds=0.5)
+        async with held_turn(limits) as is_held:
+            could_measure.append(is_held)
+        raise ZygoteLostError("it did not start")
+
+    monkeypatch.setattr(rig.zygote, "ensure_running", start)
+    cache.offer([Functions(SCOPE, KEY, b"{}")])
+    rig.runner.run(emptied(cache, runner))
+    assert could_measure == [True]
