@@ -210,13 +210,19 @@ class JobObjects:
         self.cache.offer(await asyncio.to_thread(self._offered))
 
     def _find(self, keys: tuple[Digest, ...]) -> tuple[Digest, ...]:
-        found = {key: self.cache.files.get(self.scope, key) for key in keys}
-        for key, content in found.items():
-            path = self.folder.object_of(key)
-            if content is not None and not path.exists():
-                path.write_bytes(content)
-                seal(path, self.uid)
-        return tuple(key for key, content in found.items() if content is not None)
+        return tuple(key for key in dict.fromkeys(keys) if self._give(key))
+
+    def _give(self, key: Digest) -> bool:
+        """Copy an object unless the job has it: one at a time, since all of them may fill the memory."""
+        path = self.folder.object_of(key)
+        if path.exists():
+            return True
+        content = self.cache.files.get(self.scope, key)
+        if content is None:
+            return False
+        path.write_bytes(content)
+        seal(path, self.uid)
+        return True
 
     def _offered(self) -> list[Functions]:
         """The functions that the job left, the smallest first; those with a wrong digest are skipped.

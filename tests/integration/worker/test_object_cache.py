@@ -169,6 +169,16 @@ async def test_an_object_is_given_once_and_read_only(cache: ObjectCache, job: Jo
     assert job.missing == {OTHER}
 
 
+async def test_an_object_that_the_job_has_is_not_read_again(
+    cache: ObjectCache, job: JobObjects, tmp_path: Path
+) -> None:
+    cache.files.put(SCOPE, KEY, b"object")
+    await job.find(ObjectsRequested(keys=(KEY, KEY)))
+    (tmp_path / "objects" / SCOPE / KEY).unlink()
+    assert (await job.find(ObjectsRequested(keys=(KEY, KEY)))).keys == (KEY,)
+    assert job.missing == set()
+
+
 async def test_only_functions_of_a_missing_key_are_compiled_for_it(
     cache: ObjectCache, job: JobObjects
 ) -> None:
