@@ -48,7 +48,7 @@ from worker.protocol.order import (
 from worker.protocol.sender import JobPipes, Sender
 from worker.sandbox.confine import confine
 
-_LOWEST_PRIORITY = 19
+_LOWER_PRIORITY = 5
 
 
 class Waits(NamedTuple):
@@ -94,7 +94,7 @@ def _run(order: StartJob, pipes: JobPipes, sender: Sender, host_mcpu: str) -> in
     if order.cgroup is not None:
         Path(order.cgroup).write_text("0")
     if isinstance(order.work, CompileObjectWork):
-        os.nice(_LOWEST_PRIORITY)  # jobs of users come first; the confinement forbids it later
+        os.nice(_LOWER_PRIORITY)  # jobs of users come first; the confinement forbids it later
     sandbox = confine(Path(order.folder), order.confinement, pipes)
     sender.send(Confined(sandbox=sandbox, seconds=sender.elapsed_seconds()))
     if order.confinement.mode is SandboxMode.REQUIRED and not sandbox.complete:

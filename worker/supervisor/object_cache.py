@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -91,6 +92,10 @@ class ObjectFiles:
             total_bytes += found.size_bytes
             if total_bytes > self._limit_bytes:
                 found.path.unlink()
+
+    def clear(self) -> None:
+        """Remove all objects."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _objects(self) -> Iterator[_Object]:
         for path in self._folder.glob("*/*"):

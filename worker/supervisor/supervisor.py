@@ -46,6 +46,8 @@ class Supervisor:
         self._runner = JobRunner(settings, store, work_dir, zygote, self._metrics, quotas)
         files = ObjectFiles(work_dir.folder / "objects", settings.object_cache_bytes)
         self._cache = ObjectCache(files, self._metrics) if settings.keeps_objects else None
+        if self._cache is None:
+            files.clear()
 
     @property
     def worker_id(self) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import Rig
 from torch import nn
 from tvm import te
 from tvm.target import Target
@@ -22,6 +21,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.sandbox import SandboxMode
 from bessemer.contract.tensor import TensorSpec
 from bessemer.store.queue_port import Task, TaskKind
+from tests.integration.worker.conftest import Rig
 from worker.compiler.codegen.function_text import key_of, text_of
 from worker.errors import ZygoteLostError
 from worker.job.folder import make_job_folder, remove_job_folder
