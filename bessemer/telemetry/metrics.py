@@ -166,7 +166,7 @@ OBJECTS = Metric(
     "bessemer_function_objects_total",
     Kind.COUNTER,
     "Objects of functions that compilations took from the worker's cache (`cached`), or lacked (`missing`).",
-    ("result",),
+    ("outcome",),
 )
 PEAK_MEMORY = Metric(
     "bessemer_job_peak_memory_bytes",

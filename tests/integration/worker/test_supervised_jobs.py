@@ -216,7 +216,7 @@ class CancelledMeanwhile(CompilationTask):
 def test_a_job_that_was_to_be_cancelled_is_so_where_it_would_be_given_up(rig: Rig) -> None:
     task = rig.job("return 0")
     bench = JobRunner(rig.settings(), rig.store, rig.place, rig.zygote, WorkerMetrics())
-    rig.runner.run(run_to_end(CancelledMeanwhile(task, bench, InFlight(), Tracer()), bench))
+    rig.runner.run(run_to_end(CancelledMeanwhile(task, bench, InFlight(), Tracer(), None), bench))
     row = rig.row(task)
     assert (row.state, row.attempt, row.problem) == (JobState.CANCELLED, 1, None)
 
