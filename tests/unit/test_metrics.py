@@ -164,6 +164,13 @@ def test_a_jobs_peak_memory_is_kept() -> None:
     assert value(counted, "bessemer_job_peak_memory_bytes_sum") == 300
 
 
+def test_the_memory_of_the_workers_own_jobs_is_left_out() -> None:
+    counted = WorkerMetrics()
+    with counted.job(records_memory=False) as meter:
+        meter.used(Usage(300, 0, 0, 0, 0.0, 0.0))
+    assert value(counted, "bessemer_job_peak_memory_bytes_count") == 0
+
+
 async def test_the_metrics_page_is_prometheus_text() -> None:
     page = await AppMetrics().page(lambda: NOTHING)
     families = {family.name: family for family in text_string_to_metric_families(page.decode())}

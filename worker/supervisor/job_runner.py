@@ -22,7 +22,7 @@ from worker.compiler.tuning.cost_model.version import FEATURES
 from worker.errors import SigningKeyError, ZygoteLostError
 from worker.job.folder import JobFolder, make_job_folder, remove_job_folder, seal
 from worker.protocol.observer import JobObserver
-from worker.protocol.order import ExtensionFile, Ready, StartJob, Work
+from worker.protocol.order import CompileObjectWork, ExtensionFile, Ready, StartJob, Work
 from worker.settings import WorkerSettings
 from worker.supervisor.cgroups import job_cgroup
 from worker.supervisor.collect import copy_file, lent_file
@@ -218,7 +218,7 @@ class JobRunner:
         gpus = on_gpu and bool((await self.ready()).capability.gpus)
         with (
             job_cgroup(self.settings.cgroup, name, limits.memory_bytes) as cgroup,
-            self._metrics.job() as meter,
+            self._metrics.job(records_memory=not isinstance(work, CompileObjectWork)) as meter,
         ):
             order = StartJob(
                 job=name,

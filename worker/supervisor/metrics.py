@@ -36,8 +36,8 @@ class WorkerMetrics:
         self.zygote_restarts = metrics.ZYGOTE_RESTARTS.counter(self.registry)
         self.losses = LossMetrics(self.registry)
         self.candidates = metrics.CANDIDATES.counter(self.registry)
-        self.objects = metrics.OBJECTS.counter(self.registry)
         self.stages = metrics.STAGE_DURATION.histogram(self.registry)
+        self._objects = metrics.OBJECTS.counter(self.registry)
         self._tasks = metrics.TASKS.counter(self.registry)
         self._durations = metrics.TASK_DURATION.histogram(self.registry)
         self._in_progress = metrics.TASKS_IN_PROGRESS.gauge(self.registry)
@@ -58,7 +58,7 @@ class WorkerMetrics:
         for limit in LIMITS:
             self._kills.labels(limit)
         for found in (CACHED, MISSING):
-            self.objects.labels(found)
+            self._objects.labels(found)
 
     @contextmanager
     def task(self, kind: TaskKind) -> Iterator[None]:
@@ -74,19 +74,19 @@ class WorkerMetrics:
                 raise
 
     @contextmanager
-    def job(self) -> Iterator["JobMeter"]:
-        """Measure one run of a job, and record its peak memory at the end."""
+    def job(self, records_memory: bool = True) -> Iterator["JobMeter"]:
+        """Measure one run of a job, and record its peak memory at the end if ``records_memory``."""
         meter = JobMeter(self)
         try:
             yield meter
         finally:
-            if meter.peak_memory_bytes:
+            if records_memory and meter.peak_memory_bytes:
                 self._peak_memory.observe(meter.peak_memory_bytes)
 
     def asked(self, cached: int, missing: int) -> None:
         """Count the objects that a compilation has asked the cache for."""
-        self.objects.labels(CACHED).inc(cached)
-        self.objects.labels(MISSING).inc(missing)
+        self._objects.labels(CACHED).inc(cached)
+        self._objects.labels(MISSING).inc(missing)
 
     def ended(self, kind: TaskKind, problem: Problem | None) -> None:
         """Count a task whose result was written; ``problem`` is None if it succeeded."""
