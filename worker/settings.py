@@ -132,7 +132,7 @@ class WorkerSettings(BaseSettings):
         default=256 * MEBIBYTE,
         ge=0,
         description="Compiled functions that the worker keeps for later compilations of the same tenant, in "
-        "its part of `work_dir`; 0: none. Off unless `BESSEMER_SANDBOX` is `required`.",
+        "its part of `BESSEMER_WORK_DIR`; 0: none. Only with `BESSEMER_SANDBOX=required`.",
     )
     limit_memory_bytes: int = Field(
         default=8 * GIBIBYTE, ge=256 * MEBIBYTE, description="Memory of all processes of a job together."
@@ -192,10 +192,7 @@ class WorkerSettings(BaseSettings):
 
     @property
     def keeps_objects(self) -> bool:
-        """Whether the worker keeps compiled functions.
-
-        Jobs must be able to write neither these nor the folder in which they get them, so every layer holds.
-        """
+        """Whether the worker keeps compiled functions: no job may write them, so every layer must hold."""
         return self.object_cache_bytes > 0 and self.sandbox is SandboxMode.REQUIRED
 
     def turn_limits(self) -> TurnLimits:

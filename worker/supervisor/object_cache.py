@@ -33,6 +33,8 @@ from worker.supervisor.outcome import as_problem, conclude
 from worker.supervisor.turns import held_turn
 
 MAX_TEXT_BYTES = 16 << 20
+"""The size of one text; a larger one is not compiled for the cache."""
+
 MAX_WAITING = 512
 MAX_WAITING_BYTES = 64 << 20
 """How many functions may wait to be compiled, and their size; a worker takes no more."""
@@ -196,7 +198,8 @@ class JobObjects:
 
     def __post_init__(self) -> None:
         """Make the folder of objects, before the job starts: it can neither write nor replace any."""
-        self.folder.objects.mkdir(mode=_PASSABLE)
+        self.folder.objects.mkdir()
+        self.folder.objects.chmod(_PASSABLE)  # whatever the umask is
 
     async def find(self, message: ObjectsRequested) -> ObjectsFound:
         """Copy the objects that the cache has into the job's folder.

@@ -26,6 +26,7 @@ from worker.compiler.codegen.function_text import key_of, text_of
 from worker.errors import ZygoteLostError
 from worker.job.folder import make_job_folder, remove_job_folder
 from worker.protocol.messages import MAX_OBJECTS, ObjectsRequested
+from worker.settings import WorkerSettings
 from worker.supervisor import object_cache
 from worker.supervisor.job_runner import JobRunner
 from worker.supervisor.metrics import WorkerMetrics
@@ -74,8 +75,8 @@ def net(rig: Rig, name: str, seed: int, tenant: str = DEFAULT_TENANT) -> Task:
 def counted(rig: Rig) -> tuple[int, int]:
     """How many objects jobs took from the cache, and how many they lacked."""
     cached, missing = (
-        rig.metrics.registry.get_sample_value("bessemer_function_objects_total", {"result": result})
-        for result in ("cached", "missing")
+        rig.metrics.registry.get_sample_value("bessemer_function_objects_total", {"outcome": outcome})
+        for outcome in ("cached", "missing")
     )
     assert cached is not None and missing is not None
     return int(cached), int(missing)
@@ -103,14 +104,6 @@ def test_a_later_job_of_the_tenant_takes_its_functions_from_the_cache(rig: Rig) 
     assert rig.row(again).state is JobState.SUCCEEDED
     assert rig.row(again).verified
     assert counted(rig) == (before[0] + missing, before[1] + missing)
-
-
-@pytest.mark.parametrize("sandbox", [SandboxMode.BEST_EFFORT, SandboxMode.OFF])
-def test_no_objects_are_kept_where_a_layer_of_the_sandbox_may_be_missing(
-    rig: Rig, sandbox: SandboxMode
-) -> None:
-    assert rig.settings().keeps_objects
-    assert not rig.settings(sandbox=sandbox).keeps_objects
 
 
 @pytest.fixture
@@ -177,6 +170,33 @@ async def test_an_object_that_the_job_has_is_not_read_again(
     (tmp_path / "objects" / SCOPE / KEY).unlink()
     assert (await job.find(ObjectsRequested(keys=(KEY, KEY)))).keys == (KEY,)
     assert job.missing == set()
+
+
+def test_a_job_of_another_user_passes_through_the_folder_under_any_umask(
+    cache: ObjectCache, tmp_path: Path
+) -> None:
+    folder = make_job_folder(tmp_path / "private", None)
+    before = os.umask(0o077)
+    try:
+        JobObjects(cache, folder, None, SCOPE)
+    finally:
+        os.umask(before)
+    assert folder.objects.stat().st_mode & 0o777 == 0o711
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "limit_bytes", "keeps"),
+    [
+        (SandboxMode.REQUIRED, 1, True),
+        (SandboxMode.REQUIRED, 0, False),
+        (SandboxMode.BEST_EFFORT, 1, False),
+        (SandboxMode.OFF, 1, False),
+    ],
+)
+def test_only_a_worker_that_requires_its_sandbox_keeps_objects(
+    sandbox: SandboxMode, limit_bytes: int, keeps: bool
+) -> None:
+    assert WorkerSettings(sandbox=sandbox, object_cache_bytes=limit_bytes).keeps_objects is keeps
 
 
 async def test_only_functions_of_a_missing_key_are_compiled_for_it(

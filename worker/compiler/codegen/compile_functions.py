@@ -134,8 +134,8 @@ class Objects:
             tuple(self._order(group, shares) for group in largest_first),
             workers=len(os.sched_getaffinity(0)),
         )
-        count = sum(len(group.names) for group in left)
-        ended = self._compiler.compile_many(batch, self._reporter(count)) if left else ()
+        report = self._reporter(sum(len(group.names) for group in left))
+        ended = self._compiler.compile_many(batch, report) if left else ()
         outcomes = {group.key: outcome for group, outcome in zip(largest_first, ended, strict=True)}
         late: list[str] = []
         for group in left:
