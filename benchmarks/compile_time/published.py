@@ -138,7 +138,7 @@ def measure_again(client: Client, path: Path, other: Path, bundle: Path) -> floa
 
 
 def _early_seconds(client: Client, digest: str, bundle: Path) -> float:
-    """The seconds from ``POST`` to the unpacked bundle, if it is published before it is measured."""
+    """The seconds from ``POST`` to the unpacked bundle, which is published before it is measured."""
     began, unpacked = perf_counter(), 0.0
 
     def download(event: Event) -> None:
@@ -149,6 +149,8 @@ def _early_seconds(client: Client, digest: str, bundle: Path) -> float:
 
     job = client.submit(digest, target="host", cache=False, tune=TuneOptions(publish_early=True))
     job.wait(on_event=download)
+    if not unpacked:
+        raise RuntimeError("no bundle was published before the end")
     return round(unpacked - began, 2)
 
 

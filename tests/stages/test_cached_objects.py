@@ -71,7 +71,7 @@ def test_a_model_with_other_weights_has_no_function_to_compile(tmp_path: Path) -
     assert set(cache.found) == set(cache.offered)
 
 
-def test_a_library_of_cached_objects_is_the_one_of_compiled_functions(tmp_path: Path) -> None:
+def test_a_library_is_the_same_with_cached_objects(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     compiled, _ = built(tmp_path / "first", cache, seed=0)
     cached, names = built(tmp_path / "second", cache, seed=0)
@@ -107,7 +107,7 @@ def key(functions: Functions, processor: str) -> Digest:
     [({"f": added(2.0)}, "znver4"), ({"g": added(1.0)}, "znver4"), ({"f": added(1.0)}, "znver3")],
     ids=["another number", "another name", "another processor"],
 )
-def test_a_key_is_of_the_functions_their_names_and_the_processor(
+def test_a_key_depends_on_the_functions_their_names_and_the_processor(
     functions: Functions, processor: str
 ) -> None:
     assert key({"f": added(1.0)}, "znver4") == key({"f": added(1.0)}, "znver4")

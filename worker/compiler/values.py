@@ -35,7 +35,7 @@ from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.structure import CallStructure
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.library import ENTRY_PREFIX, MAIN
-from worker.measure.objects import NoObjects, ObjectCache
+from worker.measure.objects import CachedObjects, NoObjects
 from worker.protocol.observer import JobObserver
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ class StageContext:
     None, this machine does. ``direct_convolutions`` forbids Winograd's algorithm. ``publish`` publishes the
     early bundle in ``output`` and returns why it could not. ``compares`` says that the benchmark may time
     other runtimes. ``stored`` are the service's tuning records, if they serve this compilation.
-    ``cost_model`` is the file of the tenant's own cost model, if there is one. ``objects`` are those of
-    functions that earlier jobs had.
+    ``cost_model`` is the file of the tenant's own cost model, if there is one. ``objects`` has
+    compiled functions, if the worker keeps any.
     """
 
     scratch: Path
@@ -85,7 +85,7 @@ class StageContext:
     compares: bool = True
     stored: Records | None = None
     cost_model: Path | None = None
-    objects: ObjectCache = field(default_factory=NoObjects)
+    objects: CachedObjects = field(default_factory=NoObjects)
 
 
 @dataclass(frozen=True)

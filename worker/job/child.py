@@ -22,7 +22,7 @@ from worker.candidates.process import use_threads
 from worker.errors import failure_of, without_server_details
 from worker.job.folder import JobFolder
 from worker.measure.devices import AskedDevices, Devices, read_answer
-from worker.measure.objects import AskedObjects, ObjectCache
+from worker.measure.objects import AskedObjects, CachedObjects
 from worker.measure.records import AskedRecords, Records
 from worker.measure.turns import GrantedTurns, Turns
 from worker.protocol.messages import (
@@ -57,7 +57,7 @@ class Waits(NamedTuple):
     turns: Turns
     devices: Devices
     records: Records
-    objects: ObjectCache
+    objects: CachedObjects
     publish: Callable[[EarlyBundleMade], EarlyBundleTaken]
 
 

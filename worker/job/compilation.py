@@ -40,7 +40,7 @@ from worker.errors import JobError
 from worker.job.extensions import load_extensions, offers
 from worker.job.folder import JobFolder
 from worker.measure.devices import Devices
-from worker.measure.objects import NoObjects, ObjectCache
+from worker.measure.objects import CachedObjects, NoObjects
 from worker.measure.records import Records
 from worker.measure.statistics import largest
 from worker.measure.turns import Turns
@@ -71,7 +71,7 @@ def compile_model(
     turns: Turns,
     devices: Devices,
     records: Records | None = None,
-    objects: ObjectCache | None = None,
+    objects: CachedObjects | None = None,
     publish: Callable[[EarlyBundleMade], EarlyBundleTaken] = refuse_early,
 ) -> Compiled:
     """Compile the upload in ``folder``.
@@ -85,8 +85,8 @@ def compile_model(
         turns: when this job may measure.
         devices: the devices that measure the candidates of a search, if the work says so.
         records: the service's tuning records, if the work says so.
-        objects: those of functions that earlier jobs had, if the work says so. A compilation with extensions
-            does without them, since an extension can change how functions are compiled.
+        objects: the worker's cache of compiled functions, if the work says so. A compilation with extensions
+            does without it, since an extension can change how functions are compiled.
         publish: has a bundle published while the compilation runs.
 
     Raises:

@@ -37,7 +37,7 @@ class JobFolder:
 
     @property
     def objects(self) -> Path:
-        """The folder of objects of functions that earlier jobs had, which the supervisor fills."""
+        """The folder of compiled functions from the worker's cache, which the supervisor fills."""
         return self.path / "objects"
 
     def object_of(self, key: Digest) -> Path:

@@ -1,4 +1,4 @@
-"""Finds objects of functions that earlier jobs had: the job asks its supervisor, which has the cache."""
+"""Finds compiled functions in the worker's cache: the job asks its supervisor, which keeps the cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worker.protocol.messages import MAX_OBJECTS, Message, ObjectsRequested
 from worker.protocol.order import ObjectsFound
 
 
-class ObjectCache(Protocol):
+class CachedObjects(Protocol):
     """Objects by the digests of the texts of their functions."""
 
     def find(self, keys: Sequence[Digest]) -> Mapping[Digest, Path]:
@@ -28,11 +28,11 @@ class NoObjects:
     """A cache that knows no objects."""
 
     def find(self, keys: Sequence[Digest]) -> Mapping[Digest, Path]:
-        """See ``ObjectCache.find``."""
+        """See ``CachedObjects.find``."""
         return {}
 
     def offer(self, key: Digest, text: bytes) -> None:
-        """See ``ObjectCache.offer``."""
+        """See ``CachedObjects.offer``."""
 
 
 class AskedObjects:
@@ -58,11 +58,11 @@ class AskedObjects:
         self._offered = offered
 
     def find(self, keys: Sequence[Digest]) -> Mapping[Digest, Path]:
-        """See ``ObjectCache.find``."""
+        """See ``CachedObjects.find``."""
         self._send(ObjectsRequested(keys=tuple(dict.fromkeys(keys))[:MAX_OBJECTS]))
         answer = ObjectsFound.model_validate_json(read_answer(self._answers))
         return {key: self._found(key) for key in answer.keys}
 
     def offer(self, key: Digest, text: bytes) -> None:
-        """See ``ObjectCache.offer``."""
+        """See ``CachedObjects.offer``."""
         self._offered(key).write_bytes(text)

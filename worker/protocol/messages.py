@@ -197,7 +197,7 @@ MAX_OBJECTS = 4096
 
 
 class ObjectsRequested(Document):
-    """The job waits for objects of functions that earlier jobs had, by the digests of their texts.
+    """The job waits for compiled functions from the worker's cache, by the digests of their texts.
 
     If the job succeeds, its ``output`` folder has the text of each key that was not found, as
     ``functions-KEY.json``.

@@ -29,7 +29,7 @@ from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOu
 from worker.compiler.codegen.function_text import key_of, text_of, write_object_of
 from worker.compiler.codegen.time_limits import group_seconds, group_size
 from worker.errors import JobError
-from worker.measure.objects import NoObjects, ObjectCache
+from worker.measure.objects import CachedObjects, NoObjects
 
 
 class CompileMany(Protocol):
@@ -69,7 +69,7 @@ class Compiler:
         target: the processor.
         objects: the folder for objects; created if missing.
         compile_many: runs the compilers.
-        cache: has the objects of earlier jobs.
+        cache: has objects of functions that were compiled before.
         keeps_objects: the objects are used after the library is linked, so they are complete.
         with_sources: also write LLVM IR and assembly beside the objects; the cache has none.
         left_seconds: returns the time that the job has left.
@@ -79,7 +79,7 @@ class Compiler:
     target: tvm.target.Target
     objects: Path
     compile_many: CompileMany = compile_here
-    cache: ObjectCache = field(default_factory=NoObjects)
+    cache: CachedObjects = field(default_factory=NoObjects)
     keeps_objects: bool = False
     with_sources: bool = False
     left_seconds: Callable[[], float] = _unlimited
