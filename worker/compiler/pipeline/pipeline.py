@@ -64,8 +64,8 @@ def capture_and_load_baselines(upload: Upload, context: StageContext) -> Capture
     return captured
 
 
-def publish_and_benchmark(verified: Verified, context: StageContext) -> Benchmarked:
-    """Publish the bundle, if the request wants it before it is measured, and measure the library."""
+def benchmark_after_publishing(verified: Verified, context: StageContext) -> Benchmarked:
+    """Measure the library, once its bundle is published if the request wants it early."""
     publish_verified(verified, context)
     return benchmark(verified, context)
 
@@ -78,7 +78,7 @@ PIPELINE = (
     .then(Stage.TUNE, tune, ErrorCode.TUNE_FAILED)
     .then(Stage.BUILD, build_or_drop_records, ErrorCode.BUILD_FAILED)
     .then(Stage.VERIFY, verify_or_drop_records, ErrorCode.VERIFY_CRASHED)
-    .then(Stage.BENCHMARK, publish_and_benchmark, ErrorCode.BENCHMARK_FAILED)
+    .then(Stage.BENCHMARK, benchmark_after_publishing, ErrorCode.BENCHMARK_FAILED)
     .then(Stage.PACKAGE, package, ErrorCode.PACKAGE_FAILED)
 )
 
