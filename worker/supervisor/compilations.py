@@ -31,7 +31,7 @@ from worker.supervisor.job import JobServices
 from worker.supervisor.job_record import CheckRecord, CompilationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
 from worker.supervisor.kept_records import JobRecords
-from worker.supervisor.object_cache import JobObjects, ObjectCache, scope_of
+from worker.supervisor.object_cache import ObjectCache
 from worker.supervisor.outcome import as_problem, conclude, refuse_early_end, with_check, with_remedy
 from worker.supervisor.provenance import Making, add_to_archive, make_statement, provenance_files
 from worker.supervisor.search_step import SearchOnDevices
@@ -106,10 +106,10 @@ class CompilationTask(RowTask[Compilation]):
         limit_bytes = self._runner.quotas.of(attempt.tenant).record_bytes
         records = JobRecords(self._runner.store, self._runner.store_retry, row, attempt, limit_bytes)
         self._records = records
-        scope = scope_of(attempt.tenant, ready.compiler)
-        objects = (
-            None if self._cache is None else JobObjects(self._cache, folder, self._runner.uid(slot), scope)
-        )
+        objects = None
+        if self._cache is not None:
+            uid = self._runner.uid(slot)
+            objects = self._cache.of_job(folder, uid, attempt.tenant, ready.compiler)
         work = CompileWork(
             request=row.request.model_copy(update={"name": row.name}),
             extensions=extensions,

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Iterable, Iterator
@@ -69,6 +70,14 @@ class ObjectFiles:
         self._folder = folder
         self._limit_bytes = limit_bytes
 
+    def scope(self, tenant: Tenant, compiler: Digest) -> str:
+        """The part of the cache that serves a tenant, so that no tenant learns what others compile.
+
+        Its name depends on a secret of this folder: a job that runs as the supervisor's user can find out
+        whether a path exists.
+        """
+        return hashlib.sha256(self._secret() + f"{compiler} {tenant}".encode()).hexdigest()
+
     def get(self, scope: str, key: Digest) -> bytes | None:
         """The object of a key, which counts as used now; None if there is none, or if it is damaged."""
         path = self._folder / scope / key
@@ -99,6 +108,15 @@ class ObjectFiles:
         """Remove all objects."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _secret(self) -> bytes:
+        path = self._folder / "secret"
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            self._folder.mkdir(mode=_PRIVATE, exist_ok=True)
+            path.write_bytes(secrets.token_bytes())
+            return path.read_bytes()
+
     def _objects(self) -> Iterator[_Object]:
         for path in self._folder.glob("*/*"):
             status = path.stat()
@@ -127,6 +145,10 @@ class ObjectCache:
         self.metrics = metrics
         self._waiting: dict[tuple[str, Digest], Functions] = {}
         self._arrived = asyncio.Event()
+
+    def of_job(self, folder: JobFolder, uid: int | None, tenant: Tenant, compiler: Digest) -> JobObjects:
+        """What a job may ask for: the objects that this compiler made for its tenant."""
+        return JobObjects(self, folder, uid, self.files.scope(tenant, compiler))
 
     def offer(self, offered: Iterable[Functions]) -> None:
         """Compile functions for the cache later, as far as there is room."""
@@ -163,8 +185,9 @@ class ObjectCache:
         await runner.ready()  # a new zygote takes seconds, and other jobs may measure meanwhile
         async with held_turn(runner.settings.turn_limits()) as is_held:
             began = time.monotonic()
-            if is_held:
-                await self._compile(functions, runner)
+            if not is_held:
+                raise TimeoutError("other jobs measured all the time")
+            await self._compile(functions, runner)
         if time.monotonic() - began > SLOW_SECONDS:
             self._drop(functions.scope)
 
@@ -174,7 +197,8 @@ class ObjectCache:
             await asyncio.to_thread(folder.model.write_bytes, functions.text)
             seal(folder.model, runner.uid(OBJECT_SLOT))
             work, record = CompileObjectWork(), JobRecord()
-            result = conclude(await runner.run(name, OBJECT_SLOT, folder, work, record, COMPILE_SECONDS))
+            limit_seconds = min(COMPILE_SECONDS, runner.settings.measuring_turn_seconds)
+            result = conclude(await runner.run(name, OBJECT_SLOT, folder, work, record, limit_seconds))
             if not isinstance(result, ObjectCompiled):
                 raise MisbehavedError(as_problem(result).detail)
             content = await asyncio.to_thread(read_file, folder.path, OBJECT, MAX_OBJECT_BYTES)
@@ -247,8 +271,3 @@ class JobObjects:
             if hashlib.sha256(text).hexdigest() == key:
                 offered.append(Functions(self.scope, key, text))
         return sorted(offered, key=lambda functions: len(functions.text))
-
-
-def scope_of(tenant: Tenant, compiler: Digest) -> str:
-    """The part of the cache that serves a tenant, so that no tenant learns what others compile."""
-    return hashlib.sha256(f"{compiler} {tenant}".encode()).hexdigest()

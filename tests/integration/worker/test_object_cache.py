@@ -37,7 +37,6 @@ from worker.supervisor.object_cache import (
     JobObjects,
     ObjectCache,
     ObjectFiles,
-    scope_of,
 )
 from worker.supervisor.supervisor import Supervisor
 from worker.supervisor.turns import held_turn
@@ -148,9 +147,14 @@ def test_what_cannot_be_read_counts_as_missing(cache: ObjectCache, tmp_path: Pat
     assert cache.files.get(SCOPE, KEY) is None
 
 
-def test_tenants_and_compilers_have_parts_of_their_own() -> None:
-    scopes = {scope_of(tenant, compiler) for tenant in ("one", "two") for compiler in (KEY, OTHER)}
-    assert len(scopes) == 4
+def test_tenants_and_compilers_have_parts_of_their_own(cache: ObjectCache, tmp_path: Path) -> None:
+    def scopes(files: ObjectFiles) -> set[str]:
+        return {files.scope(tenant, compiler) for tenant in ("one", "two") for compiler in (KEY, OTHER)}
+
+    other = ObjectFiles(tmp_path / "other", limit_bytes=1)
+    assert len(scopes(cache.files)) == 4
+    assert scopes(cache.files) == scopes(ObjectFiles(tmp_path / "objects", limit_bytes=1))
+    assert not scopes(cache.files) & scopes(other)
 
 
 async def test_an_object_is_given_once_and_read_only(cache: ObjectCache, job: JobObjects) -> None:
