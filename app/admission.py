@@ -292,7 +292,7 @@ def _unmeasured_refusal(request: Submission) -> Problem | None:
     )
     if is_measured and request.is_verified:
         return None
-    condition = "on the worker's processor only" if request.is_verified else "with verification only"
+    condition = "with verification only" if is_measured else "on the worker's processor only"
     asked = (
         (request.benchmark.compare, "benchmark.compare", "other runtimes are timed"),
         (request.tune.publish_early, "tune.publish_early", "early bundles are made for targets measured"),
