@@ -106,7 +106,7 @@ def main() -> int:
 
 
 def measure(client: Client, name: str, path: Path, parameters: int, bundle: Path) -> Published:
-    """Upload a model, compile it for this machine, and unpack its bundle; then another's early bundle."""
+    """Upload a model, and compile it for this machine twice: for the last bundle and for the early one."""
     began = perf_counter()
     digest = client.upload(path).digest
     uploaded = perf_counter()

@@ -202,7 +202,7 @@ def inspect(
 def _show_graph(job: Job, output: Path | None, json: bool) -> None:
     """Print the graph of a model, and the problem if the model cannot be exported.
 
-    As JSON, print the compilation if there is no graph.
+    With ``json``, print the graph as JSON, or the compilation if it has no graph.
     """
     follow(job, errors)
     names = {artifact.name for artifact in job.document.artifacts}

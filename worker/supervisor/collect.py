@@ -118,11 +118,8 @@ def store_output(folder: Path, name: str, artifacts: TenantArtifacts, max_bytes:
     """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        output = os.open(folder / "output", flags | os.O_DIRECTORY)
-        try:
+        with _opened_output(folder) as output:
             file = os.fdopen(os.open(name, flags, dir_fd=output), "rb")
-        finally:
-            os.close(output)
     except OSError as error:
         raise MisbehavedError(f"{name!r} cannot be read: {error.strerror}") from error
     with file:
@@ -151,11 +148,8 @@ def take_output(folder: Path, name: str, target: Path, max_bytes: int) -> int:
         MisbehavedError: the file is missing, not a regular file, or too large.
     """
     try:
-        output = os.open(folder / "output", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with _opened_output(folder) as output:
             os.rename(name, target, src_dir_fd=output)
-        finally:
-            os.close(output)
     except OSError as error:
         raise MisbehavedError(f"{name!r} cannot be taken: {error.strerror}") from error
     status = target.lstat()
@@ -205,9 +199,8 @@ def lent_file(folder: Path, name: str, target: Path, gid: int, max_bytes: int) -
     Raises:
         MisbehavedError: the file is missing, not a regular file or too large.
     """
-    source = _checked_path(folder, name, max_bytes)
-    output = os.open(source.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    _checked_path(folder, name, max_bytes)
+    with _opened_output(folder) as output:
         os.chown(name, os.geteuid(), gid, dir_fd=output, follow_symlinks=False)
         os.chmod(name, _LENT_MODE, dir_fd=output)
         os.rename(name, target, src_dir_fd=output)
@@ -215,8 +208,6 @@ def lent_file(folder: Path, name: str, target: Path, gid: int, max_bytes: int) -
             yield
         finally:
             os.rename(target, name, dst_dir_fd=output)
-    finally:
-        os.close(output)
 
 
 def collect_content(name: str, content: bytes, artifacts: TenantArtifacts) -> Artifact:
@@ -278,6 +269,16 @@ def log_tail(folder: Path, max_bytes: int = LOG_TAIL_BYTES) -> str:
 def media_type(name: str) -> str:
     """The media type to serve a file with."""
     return MEDIA_TYPES.get(Path(name).suffix, "application/octet-stream")
+
+
+@contextmanager
+def _opened_output(folder: Path) -> Iterator[int]:
+    """A descriptor of a job's ``output`` folder. Raises ``OSError`` if it is missing, or a link."""
+    output = os.open(folder / "output", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield output
+    finally:
+        os.close(output)
 
 
 def _checked_path(folder: Path, name: str, max_bytes: int) -> Path:

@@ -16,18 +16,11 @@ from worker.errors import MisbehavedError, ZygoteLostError
 from worker.job.folder import JobFolder
 from worker.protocol.conversation import Conversation, LastMessage, Question
 from worker.protocol.messages import (
-    Amended,
     BundleRead,
     CandidatesBuilt,
-    Checked,
-    Compiled,
     Confined,
     EarlyBundleMade,
-    Failed,
-    Inspected,
-    Invoked,
     NearRecordsRequested,
-    ObjectCompiled,
     ObjectsRequested,
     PlansMeasured,
     ProgressMade,
@@ -186,9 +179,7 @@ async def _listen(job: RunningJob, turns: HostTurns, supervision: Supervision) -
                     await supervision.store_retry.call(partial(observe, message, supervision.record))
                     for observer in supervision.observers:
                         observe(message, observer)
-                case (
-                    Compiled() | Checked() | Amended() | Inspected() | Invoked() | ObjectCompiled() | Failed()
-                ):
+                case _ if isinstance(message, LastMessage):
                     pass
     except MisbehavedError as error:
         await job.kill()
