@@ -35,7 +35,7 @@ from bessemer.contract.sandbox import SandboxStatus
 from bessemer.contract.structure import CallStructure
 from bessemer.contract.tensor import TensorSpec
 from worker.candidates.library import ENTRY_PREFIX, MAIN
-from worker.measure.objects import CachedObjects, NoObjects
+from worker.protocol.objects import CachedObjects, NoObjects
 from worker.protocol.observer import JobObserver
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
     from worker.candidates.client import CandidateClient
     from worker.compiler.target import CompileTarget
-    from worker.measure.devices import Devices
-    from worker.measure.records import Records
     from worker.parameters import ParameterFile
+    from worker.protocol.devices import Devices
+    from worker.protocol.records import Records
 
     Arrays = tuple[np.ndarray, ...]
 

@@ -21,10 +21,9 @@ from bessemer.contract.stage import Stage
 from worker.candidates.process import use_threads
 from worker.errors import failure_of, without_server_details
 from worker.job.folder import JobFolder
-from worker.measure.devices import AskedDevices, Devices, read_answer
-from worker.measure.objects import AskedObjects, CachedObjects
-from worker.measure.records import AskedRecords, Records
 from worker.measure.turns import GrantedTurns, Turns
+from worker.protocol.answers import read_answer
+from worker.protocol.devices import AskedDevices, Devices
 from worker.protocol.messages import (
     Confined,
     EarlyBundleMade,
@@ -33,6 +32,7 @@ from worker.protocol.messages import (
     TurnEnded,
     TurnRequested,
 )
+from worker.protocol.objects import AskedObjects, CachedObjects
 from worker.protocol.order import (
     AmendWork,
     CheckWork,
@@ -45,6 +45,7 @@ from worker.protocol.order import (
     StartJob,
     Work,
 )
+from worker.protocol.records import AskedRecords, Records
 from worker.protocol.sender import JobPipes, Sender
 from worker.sandbox.confine import confine
 

@@ -39,15 +39,15 @@ from worker.compiler.values import (
 from worker.errors import JobError
 from worker.job.extensions import load_extensions, offers
 from worker.job.folder import JobFolder
-from worker.measure.devices import Devices
-from worker.measure.objects import CachedObjects, NoObjects
-from worker.measure.records import Records
 from worker.measure.statistics import largest
 from worker.measure.turns import Turns
 from worker.package.document import make_report
+from worker.protocol.devices import Devices
 from worker.protocol.messages import Compiled, EarlyBundleMade
+from worker.protocol.objects import CachedObjects, NoObjects
 from worker.protocol.observer import Observers
 from worker.protocol.order import CompileWork, EarlyBundleTaken, StartJob
+from worker.protocol.records import Records
 from worker.protocol.sender import Sender
 from worker.report.preflight import make_preflight
 from worker.snapshots.machine_code import ASSEMBLY, LLVM_IR

@@ -29,7 +29,7 @@ from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOu
 from worker.compiler.codegen.function_text import key_of, text_of, write_object_of
 from worker.compiler.codegen.time_limits import group_seconds, group_size
 from worker.errors import JobError
-from worker.measure.objects import CachedObjects, NoObjects
+from worker.protocol.objects import CachedObjects, NoObjects
 
 
 class CompileMany(Protocol):

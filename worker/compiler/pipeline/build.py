@@ -31,7 +31,7 @@ from worker.compiler.layout.own_memory import own_memory
 from worker.compiler.platforms import library_name, program_name
 from worker.compiler.values import Built, Captured, StageContext, Tuned
 from worker.errors import JobError, failure_of
-from worker.measure.objects import NoObjects
+from worker.protocol.objects import NoObjects
 from worker.snapshots.code_listing import Source, ptx_sources, sources_of, write_code
 from worker.snapshots.machine_code import join_sources
 

@@ -58,7 +58,7 @@ from worker.compiler.tuning.meta_schedule import (
     describe_candidate,
 )
 from worker.errors import JobError
-from worker.measure.devices import Devices
+from worker.protocol.devices import Devices
 from worker.protocol.messages import CANDIDATES_ARCHIVE, CandidatesBuilt
 from worker.protocol.order import TimedCandidate
 

@@ -61,7 +61,6 @@ from worker.compiler.tuning.function_kinds import heaviest_nest, kinds_of
 from worker.compiler.tuning.replays import MisfitError, Replays, applied
 from worker.compiler.tuning.session import tuning_logger
 from worker.errors import ran_out_of_memory, short_message, without_server_details
-from worker.measure.records import Records
 from worker.protocol.messages import (
     MAX_FUNCTIONS,
     MAX_REPORTED_FUNCTIONS,
@@ -73,6 +72,7 @@ from worker.protocol.messages import (
     TrialsMeasured,
 )
 from worker.protocol.order import RecordsAnswer
+from worker.protocol.records import Records
 
 MAX_TOLD_CHARACTERS = 1 << 25
 """How much one job may report of its trials: half of all its messages. Later trials are not stored."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from worker.measure.devices import read_answer
+from worker.protocol.answers import read_answer
 from worker.protocol.messages import (
     Message,
     NearRecordsRequested,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bessemer.contract.base import Digest
-from worker.measure.devices import read_answer
+from worker.protocol.answers import read_answer
 from worker.protocol.messages import MAX_OBJECTS, Message, ObjectsRequested
 from worker.protocol.order import ObjectsFound
 

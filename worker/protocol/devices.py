@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Protocol
 
+from worker.protocol.answers import read_answer
 from worker.protocol.messages import CandidatesBuilt
 from worker.protocol.order import CandidatesTimed
 
@@ -34,18 +34,3 @@ class AskedDevices:
         """See ``Devices.time``."""
         self._request(built)
         return CandidatesTimed.model_validate_json(read_answer(self._answers))
-
-
-def read_answer(answers: int) -> bytes:
-    """Wait for a line of the supervisor.
-
-    Raises:
-        EOFError: the supervisor is gone.
-    """
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        part = os.read(answers, 1 << 16)
-        if not part:
-            raise EOFError("the supervisor is gone")
-        line += part
-    return bytes(line)
