@@ -49,12 +49,13 @@ def short(digest: str) -> str:
     return digest[:8]
 
 
-def prose(text: str, root: str) -> Markup:
+def prose(text: str, root: str, has_guide: bool) -> Markup:
     """A text of the API as HTML: what is between backquotes as code, and pages of ``docs/`` as links.
 
     Args:
         text: the text.
         root: the root path of the app, which serves the pages at ``/guide``.
+        has_guide: the pages are built; otherwise their names stay plain text.
     """
     pieces: list[Markup] = []
     end = 0
@@ -62,6 +63,8 @@ def prose(text: str, root: str) -> Markup:
         pieces.append(escape(text[end : found.start()]))
         if found["page"] is None:
             pieces.append(Markup("<code>{}</code>").format(found["code"]))
+        elif not has_guide:
+            pieces.append(escape(found[0]))
         else:
             pieces.append(Markup('<a href="{}/guide/{}/">{}</a>').format(root, found["page"], found[0]))
         end = found.end()

@@ -144,10 +144,12 @@ def test_a_field_lists_the_names_that_workers_know() -> None:
     assert known["kernels"] == ("linear=openblas", "linear=mkl")
 
 
-def test_help_links_to_the_guide_and_is_never_markup() -> None:
-    assert prose("See `a<b` <i> (docs/spaces.md).", "/below") == (
+def test_help_links_to_a_guide_that_is_built_and_is_never_markup() -> None:
+    text = "See `a<b` <i> (docs/spaces.md)."
+    assert prose(text, "/below", True) == (
         'See <code>a&lt;b</code> &lt;i&gt; (<a href="/below/guide/spaces/">docs/spaces.md</a>).'
     )
+    assert prose(text, "/below", False) == "See <code>a&lt;b</code> &lt;i&gt; (docs/spaces.md)."
 
 
 @pytest.mark.parametrize("case", REQUESTS)
