@@ -14,7 +14,7 @@ _TEMPLATE = """\
 # A compiled model
 
 Bessemer {bessemer} compiled this from the model {model} for {target} ({hardware}){verified}
-`report.html` says what was compiled and measured.
+`report.html` describes the compilation.
 
 {tensors}
 
