@@ -41,6 +41,8 @@ from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PACKED_G
 from worker.compiler.schedules.blocks import guess
 from worker.compiler.schedules.families.matmul.dots import bits_of, unit_of
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, matmul_plans
+from worker.compiler.schedules.families.matmul.tiles import SIDE as TILE_SIDE
+from worker.compiler.schedules.families.matmul.tiles import faster_by_tiles
 from worker.compiler.schedules.processors import Machine
 
 _MATMUL = tvm.ir.Op.get("relax.matmul")
@@ -167,11 +169,16 @@ class _Packer(PyExprMutator):
 
     def _width(self, weights: relax.Expr, sizes: MatmulShape) -> int:
         """The best panel width; one of whole vectors if entry points with more rows may read the panels."""
-        plans = matmul_plans(sizes, self._machine)
+        if faster_by_tiles(sizes, self._machine):
+            best = TILE_SIDE
+        else:
+            plans = matmul_plans(sizes, self._machine)
+            if self._widths is None:
+                return plans[0].tile.columns
+            whole = self._machine.lanes(sizes.bits)
+            best = next(plan.tile.columns for plan in plans if plan.tile.lanes == whole)
         if self._widths is None:
-            return plans[0].tile.columns
-        whole = self._machine.lanes(sizes.bits)
-        best = next(plan.tile.columns for plan in plans if plan.tile.lanes == whole)
+            return best
         return self._widths.of((self._identity(weights), sizes.bits, sizes.unit), best)
 
     def _identity(self, weights: relax.Expr) -> Hashable:

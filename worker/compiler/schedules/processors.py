@@ -33,6 +33,8 @@ NEAR_BYTES_PER_CYCLE = 28.0
 FAR_BYTES_PER_CYCLE = 2.5
 """Bytes per cycle from beyond L2: 1.1 to 3.2 for weights of 256 and 512 channels on a shared Xeon at 3 GHz,
 by ``make bench-convolutions``."""
+TILE_FEATURES = frozenset({"amx-tile", "amx-bf16"})
+"""LLVM's features of Intel's tile registers, see ``tiles``."""
 CACHE_LINE = 64
 """Bytes that the processor reads from memory at once."""
 READ_AHEAD = 1024
@@ -257,6 +259,7 @@ class Machine:
     hides_loops: bool = False
     read_ahead_bytes: int = READ_AHEAD
     has_halves: bool = False
+    has_tiles: bool = False
 
     def lanes(self, bits: int) -> int:
         """Elements of ``bits`` bits in one vector."""
@@ -282,9 +285,11 @@ def machine_of(target: tvm.target.Target) -> Machine:
     from tvm.target import codegen
 
     features = frozenset(str(feature) for feature in codegen.llvm_get_cpu_features(target))
-    return machine_from(
+    machine = machine_from(
         str(target.attrs.get("mcpu", "")), features, threads=int(target.attrs.get("num-cores", 1))
     )
+    is_linux = "linux" in str(target.attrs.get("mtriple", "linux"))
+    return replace(machine, has_tiles=is_linux and features >= TILE_FEATURES)
 
 
 def current_machine() -> Machine:

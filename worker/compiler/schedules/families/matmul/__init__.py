@@ -66,6 +66,7 @@ from worker.compiler.schedules.families.matmul.plan import (
     visits,
 )
 from worker.compiler.schedules.families.matmul.product import Product, find_product
+from worker.compiler.schedules.families.matmul.tiles import TileWriter, tile_plans, uses_tiles
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import Machine
 
@@ -93,6 +94,9 @@ def _write(product: Product, dot: Dot | None, machine: Machine, choose: PlanChoo
         return Writer(product, plan, ahead, visits(shape, plan) if is_apart else 0).tasks()
 
     plans = matmul_plans(shape, machine, right)
+    if dot is None and uses_tiles(product, machine):
+        own = choose(tile_plans(shape, machine), shape)
+        return TileWriter(product, plans[0], ahead, 0, own).tasks()
     if product.is_dynamic:
         plans = tuple(plan for plan in plans if not plan.parts_outside)
     plan = choose(plans, shape, right)
