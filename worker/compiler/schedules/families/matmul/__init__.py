@@ -66,7 +66,7 @@ from worker.compiler.schedules.families.matmul.plan import (
     visits,
 )
 from worker.compiler.schedules.families.matmul.product import Product, find_product
-from worker.compiler.schedules.families.matmul.tiles import TileWriter, tile_plans, uses_tiles
+from worker.compiler.schedules.families.matmul.tiles import by_tiles, product_operands, tile_plans, uses_tiles
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import Machine
 
@@ -96,7 +96,7 @@ def _write(product: Product, dot: Dot | None, machine: Machine, choose: PlanChoo
     plans = matmul_plans(shape, machine, right)
     if dot is None and uses_tiles(product, machine):
         own = choose(tile_plans(shape, machine), shape)
-        return TileWriter(product, plans[0], ahead, 0, own).tasks()
+        return by_tiles(product_operands(product), own, loops(plans[0]))
     if product.is_dynamic:
         plans = tuple(plan for plan in plans if not plan.parts_outside)
     plan = choose(plans, shape, right)

@@ -36,19 +36,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import ceil
 from typing import Any
 
 from tvm import tirx
 
 from worker.compiler.schedules import nest, tiles
-from worker.compiler.schedules.families.matmul.loops import Element, Origin, Writer
+from worker.compiler.schedules.blocks import split_place
+from worker.compiler.schedules.families.matmul.loops import Element
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, matmul_plans, plan_cycles
 from worker.compiler.schedules.families.matmul.product import Product
 from worker.compiler.schedules.processors import CYCLES_PER_THREAD, Machine, threads_pay
 
-SIDE = 2 * tiles.ROWS
+_VECTORS = 2
+SIDE = _VECTORS * tiles.ROWS
 """Rows and columns of four tiles of sums; packed weights have panels of as many columns."""
 
 _PARTS = 3
@@ -70,6 +72,8 @@ _LEFT_SHARE = 0.5
 """The part of L2 that a chunk's rows may fill."""
 _MOST_PLANS = 6
 _MOST_CHUNK = 16
+_SUMS_STRIDE = 4 * SIDE
+_MAGNITUDE = 0x7FFFFFFF
 _INFINITE = 0x7F800000
 _HIGH = 0xFFFF0000
 
@@ -152,69 +156,123 @@ def tile_cycles(plan: TilePlan, shape: MatmulShape, machine: Machine) -> float:
 
 
 @dataclass(frozen=True)
-class TileWriter(Writer):
-    """Writes the loops of one product; ``plan`` is that of the loops without tiles.
+class Operands:
+    """What the loops of a product read and write.
 
     Attributes:
-        own: how tiles compute the product.
+        rows: rows of the product.
+        panels: panels of 32 columns.
+        steps: steps of 32 of the depth.
+        index: the dtype of the loops.
+        left: ``(row, step, half, lane)``: the left factor, at a lane of either half of a step.
+        right: ``(panel, step, place, vector, lane)``: the right factor, at a place of the step.
+        result: ``(sum, row, panel, vector, lane)``: the statement that stores a result.
+        rows_inside: whether rows lie closer together in memory than steps.
     """
 
-    own: TilePlan
+    rows: int
+    panels: int
+    steps: int
+    index: str
+    left: Callable[[Any, Any, Any, Any], Any]
+    right: Callable[[Any, Any, Any, Any, Any], Any]
+    result: Callable[[Any, Any, Any, Any, Any], tirx.Stmt]
+    rows_inside: bool = False
 
-    def tasks(self) -> tirx.Stmt:
-        """All loops."""
-        return nest.importing(tiles.CODE, nest.either(tiles.requested(), self._tile_tasks(), super().tasks()))
+
+def product_operands(product: Product) -> Operands:
+    """The operands of a product by packed weights."""
+    (packed,) = nest.loads_of(product.right)
+    index = product.index_dtype
+
+    def left(row: Any, step: Any, half: Any, lane: Any) -> Any:
+        place = step * tiles.STEPS + half * tiles.ROWS + lane
+        return nest.substitute(product.left, {**split_place(row, product.rows), product.depth.var: place})
+
+    def right(panel: Any, step: Any, place: Any, vector: Any, lane: Any) -> Any:
+        indices = panel, step * tiles.STEPS + place, vector * tiles.ROWS + lane
+        return nest.replace_loads(product.right, packed.source, lambda _: packed.source[indices])
+
+    def result(value: Any, row: Any, panel: Any, vector: Any, lane: Any) -> tirx.Stmt:
+        last = tirx.IntImm(index, product.column.extent - SIDE)
+        column = tirx.Min(panel * SIDE, last) + vector * tiles.ROWS + lane
+        return product.result(value, {**split_place(row, product.rows), product.column.var: column})
+
+    shape = product.shape
+    return Operands(
+        shape.rows, ceil(shape.columns / SIDE), shape.depth // tiles.STEPS, index, left, right, result
+    )
+
+
+def by_tiles(operands: Operands, plan: TilePlan, otherwise: tirx.Stmt) -> tirx.Stmt:
+    """The loops of a product by tile registers, and others for where the process may not use them."""
+    loops = _TileLoops(operands, plan).tasks()
+    return nest.importing(tiles.CODE, nest.either(tiles.requested(), loops, otherwise))
+
+
+@dataclass(frozen=True)
+class _TileLoops:
+    """Writes the loops of one product."""
+
+    operands: Operands
+    plan: TilePlan
+
+    @property
+    def _index(self) -> str:
+        return self.operands.index
 
     @property
     def _pairs(self) -> int:
         """Pairs of row tiles."""
-        return ceil(self.product.row_count / SIDE)
-
-    @property
-    def _panels(self) -> int:
-        return ceil(self.product.column.extent / SIDE)
-
-    @property
-    def _steps(self) -> int:
-        return int(self.product.depth.extent) // tiles.STEPS
+        return ceil(self.operands.rows / SIDE)
 
     @property
     def _parts(self) -> int:
-        return ceil(self._steps / self.own.part_steps)
+        return ceil(self.operands.steps / self.plan.part_steps)
 
-    def _tile_tasks(self) -> tirx.Stmt:
-        chunks, groups = ceil(self._pairs / self.own.chunk_tiles), self.own.groups
+    @property
+    def _most_panels(self) -> int:
+        """Panels of a group."""
+        return ceil(self.operands.panels / self.plan.groups)
+
+    def tasks(self) -> tirx.Stmt:
+        """All loops."""
+        chunks, groups = (
+            ceil(self._pairs / self.plan.chunk_tiles),
+            ceil(self.operands.panels / self._most_panels),
+        )
 
         def task(index: Any) -> tirx.Stmt:
-            return self._task_of(index // groups, index % groups)
+            return self._task(index // groups, index % groups)
 
-        loop = nest.parallel if self.own.parallel else nest.serial
+        loop = nest.parallel if self.plan.parallel else nest.serial
         return loop(chunks * groups, task, self._index)
 
-    def _task_of(self, chunk: Any, group: Any) -> tirx.Stmt:
-        own, parts, columns = self.own, self._parts, SIDE // tiles.ROWS
-        first_pair, pairs = nest.share(chunk, self._pairs, own.chunk_tiles)
-        first_panel, panels = nest.share(group, self._panels, ceil(self._panels / own.groups))
-        left_shape = (_PARTS, 2 * own.chunk_tiles, own.part_steps, tiles.ROWS, tiles.STEPS)
-        left = nest.workspace(left_shape, "uint16", "left_tiles")
-        right = nest.workspace(
-            (_PARTS, own.part_steps, columns, tiles.ROWS, tiles.ROWS), "uint32", "right_tiles"
+    def _task(self, chunk: Any, group: Any) -> tirx.Stmt:
+        plan, parts = self.plan, self._parts
+        first_pair, pairs = nest.share(chunk, self._pairs, plan.chunk_tiles)
+        first_panel, panels = nest.share(group, self.operands.panels, self._most_panels)
+        left = nest.workspace(
+            (_PARTS, 2 * plan.chunk_tiles, plan.part_steps, tiles.ROWS, tiles.STEPS), "uint16", "left_tiles"
         )
-        kept = (ceil(self._panels / own.groups), own.chunk_tiles) if parts > 1 else (1, 1)
+        right = nest.workspace(
+            (_PARTS, plan.part_steps, _VECTORS, tiles.ROWS, tiles.ROWS), "uint32", "right_tiles"
+        )
+        kept = (self._most_panels, plan.chunk_tiles) if parts > 1 else (1, 1)
         sums = nest.workspace((*kept, SIDE, SIDE), "float32", "sums")
 
         def part(start: Any, steps: int, *, is_first: bool, is_last: bool) -> tirx.Stmt:
             def of_pair(pair: Any) -> tirx.Stmt:
                 return self._split_left(left, pair, self._row_of(first_pair + pair), start, steps)
 
-            def of_panel(index: Any) -> tirx.Stmt:
-                panel = first_panel + index
+            def of_panel(number: Any) -> tirx.Stmt:
+                panel = first_panel + number
 
                 def of_sums(pair: Any) -> tirx.Stmt:
-                    place = (index, pair) if parts > 1 else (0, 0)
-                    origin = self._origin(self._row_of(first_pair + pair), panel)
+                    place = (number, pair) if parts > 1 else (0, 0)
                     added = self._add(sums, place, (left, right), pair, steps, clears=is_first)
-                    after = self._finish(sums, place, origin) if is_last else []
+                    row = self._row_of(first_pair + pair)
+                    after = self._finish(sums, place, row, panel) if is_last else []
                     return nest.sequence(added, *after)
 
                 return nest.sequence(
@@ -225,99 +283,88 @@ class TileWriter(Writer):
                 nest.serial(pairs, of_pair, self._index), nest.serial(panels, of_panel, self._index)
             )
 
-        each, last = own.part_steps, self._steps - (parts - 1) * own.part_steps
-        zero = tirx.IntImm(self._index, 0)
-        inner = [part(zero, each, is_first=True, is_last=False)] if parts > 1 else []
-        if parts > 2:
-            inner.append(
-                nest.serial(
-                    parts - 2,
-                    lambda index: part((index + 1) * each, each, is_first=False, is_last=False),
-                    self._index,
-                )
-            )
-        start = tirx.IntImm(self._index, (parts - 1) * each)
-        return nest.sequence(
-            *map(nest.declare, (left, right, sums)),
-            tiles.begin(),
-            *inner,
-            part(start, last, is_first=parts == 1, is_last=True),
-            tiles.end(),
-        )
+        def middle(number: Any) -> tirx.Stmt:
+            start = (number + 1) * plan.part_steps
+            return part(start, plan.part_steps, is_first=False, is_last=False)
 
-    @property
-    def _first(self) -> Any:
-        return tirx.IntImm(self._index, 0)
+        before = (parts - 1) * plan.part_steps
+        first = [part(self._number(0), plan.part_steps, is_first=True, is_last=False)] if parts > 1 else []
+        between = [nest.serial(parts - 2, middle, self._index)] if parts > 2 else []
+        last = part(self._number(before), self.operands.steps - before, is_first=parts == 1, is_last=True)
+        declared = map(nest.declare, (left, right, sums))
+        return nest.sequence(*declared, tiles.begin(), *first, *between, last, tiles.end())
+
+    def _number(self, value: int) -> Any:
+        return tirx.IntImm(self._index, value)
 
     def _row_of(self, pair: Any) -> Any:
-        return self._clamped(pair, SIDE, self.product.row_count)
+        """The first row of a pair, moved back so that all rows exist."""
+        return tirx.Min(pair * SIDE, self._number(self.operands.rows - SIDE))
 
-    def _origin(self, row: Any, panel: Any) -> Origin:
-        column = self._clamped(panel, SIDE, self.product.column.size)
-        return Origin(row, column, panel, {}, None, 0, 0)
+    def _vector(self, statement: Callable[[Any], tirx.Stmt], lanes: int = tiles.ROWS) -> tirx.Stmt:
+        return nest.vectorized(lanes, statement, self._index)
 
     def _split_left(self, left: Any, pair: Any, row: Any, start: Any, steps: int) -> tirx.Stmt:
-        """Split rows of the left factor, from the step ``start`` of 32 on."""
-        value = self._left(self._origin(row, self._first))
+        """Split rows of the left factor, from the step ``start`` on."""
         rest = nest.registers((tiles.STEPS,), "float32", "rest")
 
-        def of_step(r: Any, step: Any) -> tirx.Stmt:
+        def split(r: Any, step: Any) -> tirx.Stmt:
             place = (pair * 2 + r // tiles.ROWS, step, r % tiles.ROWS)
 
-            def each(statement: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
-                return nest.vectorized(tiles.STEPS, statement, self._index)
+            def load(half: Any) -> tirx.Stmt:
+                def lane(number: Any) -> tirx.Stmt:
+                    value = self.operands.left(row + r, start + step, half, number)
+                    return nest.store(rest, value, half * tiles.ROWS + number)
+
+                return self._vector(lane)
 
             def keep(part: int) -> tirx.Stmt:
-                return each(
-                    lambda lane: nest.store(left, _high(rest[lane]).astype("uint16"), part, *place, lane)
-                )
+                def lane(number: Any) -> tirx.Stmt:
+                    return nest.store(left, _high(rest[number]).astype("uint16"), part, *place, number)
 
-            loaded = each(lambda lane: nest.store(rest, value((start + step) * tiles.STEPS + lane, r), lane))
-            less = each(lambda lane: nest.store(rest, _lower(rest[lane]), lane))
+                return self._vector(lane, tiles.STEPS)
+
+            less = self._vector(lambda lane: nest.store(rest, _lower(rest[lane]), lane), tiles.STEPS)
+            loaded = nest.unrolled(2, load, self._index)
             return nest.sequence(nest.declare(rest), loaded, keep(0), less, keep(1), less, keep(2))
 
-        def of_row(r: Any) -> tirx.Stmt:
-            return nest.serial(steps, lambda step: of_step(r, step), self._index)
+        def over_rows(body: nest.Body) -> tirx.Stmt:
+            return nest.serial(SIDE, body, self._index)
 
-        return nest.serial(SIDE, of_row, self._index)
+        def over_steps(body: nest.Body) -> tirx.Stmt:
+            return nest.serial(steps, body, self._index)
+
+        if self.operands.rows_inside:
+            return over_steps(lambda step: over_rows(lambda r: split(r, step)))
+        return over_rows(lambda r: over_steps(lambda step: split(r, step)))
 
     def _split_right(self, right: Any, panel: Any, start: Any, steps: int) -> tirx.Stmt:
-        """Split a panel of the right factor, from the step ``start`` of 32 on."""
-        value = self._right(self._origin(self._first, panel))
-        columns = SIDE // tiles.ROWS
-        rest = nest.registers((columns, 2, tiles.ROWS), "float32", "rest")
+        """Split a panel of the right factor, from the step ``start`` on: two steps of the depth at a time."""
+        rest = nest.registers((_VECTORS, 2, tiles.ROWS), "float32", "rest")
+
+        def each(statement: Element) -> tirx.Stmt:
+            def vector(number: Any) -> tirx.Stmt:
+                return self._vector(lambda lane: statement(number // 2, number % 2, lane))
+
+            return nest.unrolled(2 * _VECTORS, vector, self._index)
 
         def of_line(step: Any, line: Any) -> tirx.Stmt:
-            depth = (start + step) * tiles.STEPS + line * 2
-
-            def each(statement: Element) -> tirx.Stmt:
-                def vector(number: Any) -> tirx.Stmt:
-                    v, odd = number // 2, number % 2
-                    return nest.vectorized(tiles.ROWS, lambda lane: statement(v, odd, lane), self._index)
-
-                return nest.unrolled(columns * 2, vector, self._index)
+            def load(v: Any, odd: Any, lane: Any) -> tirx.Stmt:
+                value = self.operands.right(panel, start + step, line * 2 + odd, v, lane)
+                return nest.store(rest, value, v, odd, lane)
 
             def keep(part: int) -> tirx.Stmt:
                 def vector(v: Any) -> tirx.Stmt:
-                    return nest.vectorized(
-                        tiles.ROWS,
-                        lambda lane: nest.store(
-                            right,
-                            _high(rest[v, 0, lane]) | _masked(rest[v, 1, lane]),
-                            part,
-                            step,
-                            v,
-                            line,
-                            lane,
-                        ),
-                        self._index,
-                    )
+                    def word(lane: Any) -> tirx.Stmt:
+                        both = _high(rest[v, 0, lane]) | _masked(rest[v, 1, lane])
+                        return nest.store(right, both, part, step, v, line, lane)
 
-                return nest.unrolled(columns, vector, self._index)
+                    return self._vector(word)
 
-            loaded = each(lambda v, odd, lane: nest.store(rest, value(depth + odd, v, lane), v, odd, lane))
+                return nest.unrolled(_VECTORS, vector, self._index)
+
             less = each(lambda v, odd, lane: nest.store(rest, _lower(rest[v, odd, lane]), v, odd, lane))
-            return nest.sequence(nest.declare(rest), loaded, keep(0), less, keep(1), less, keep(2))
+            return nest.sequence(nest.declare(rest), each(load), keep(0), less, keep(1), less, keep(2))
 
         def of_step(step: Any) -> tirx.Stmt:
             return nest.serial(tiles.ROWS, lambda line: of_line(step, line), self._index)
@@ -336,30 +383,21 @@ class TileWriter(Writer):
     ) -> tirx.Stmt:
         """Add the products of a part of the depth to four tiles of sums: numbers 0 to 3."""
         left, right = factors
-        stride = 4 * SIDE
         corners = [(i, j) for i in range(2) for j in range(2)]
         lefts, rights = (4, 5), (6, 7)
 
         def corner(i: int, j: int) -> tuple[Any, ...]:
-            return (
-                *place,
-                tirx.IntImm(self._index, i * tiles.ROWS),
-                tirx.IntImm(self._index, j * tiles.ROWS),
-            )
+            return (*place, self._number(i * tiles.ROWS), self._number(j * tiles.ROWS))
 
-        begin = [
-            tiles.clear(2 * i + j)
-            if clears
-            else tiles.load(2 * i + j, sums, *corner(i, j), stride_bytes=stride)
-            for i, j in corners
-        ]
-        keep = [tiles.keep(2 * i + j, sums, *corner(i, j), stride_bytes=stride) for i, j in corners]
+        def begin(i: int, j: int) -> tirx.Stmt:
+            if clears:
+                return tiles.clear(2 * i + j)
+            return tiles.load(2 * i + j, sums, *corner(i, j), stride_bytes=_SUMS_STRIDE)
 
         def of_step(step: Any) -> tirx.Stmt:
             statements: list[tirx.Stmt] = []
             held: tuple[int | None, int | None] = (None, None)
-            for term in _TERMS:
-                of_left, of_right = term
+            for of_left, of_right in _TERMS:
                 if of_left != held[0]:
                     statements += [
                         tiles.load(lefts[i], left, of_left, pair * 2 + i, step, 0, 0) for i in range(2)
@@ -367,68 +405,66 @@ class TileWriter(Writer):
                 if of_right != held[1]:
                     statements += [tiles.load(rights[j], right, of_right, step, j, 0, 0) for j in range(2)]
                 statements += [tiles.multiply_add(2 * i + j, lefts[i], rights[j]) for i, j in corners]
-                held = term
+                held = of_left, of_right
             return nest.sequence(*statements)
 
-        return nest.sequence(*begin, nest.serial(steps, of_step, self._index), *keep)
+        return nest.sequence(
+            *(begin(i, j) for i, j in corners),
+            nest.serial(steps, of_step, self._index),
+            *(tiles.keep(2 * i + j, sums, *corner(i, j), stride_bytes=_SUMS_STRIDE) for i, j in corners),
+        )
 
-    def _finish(self, sums: Any, place: tuple[Any, Any], origin: Origin) -> list[tirx.Stmt]:
-        """Compute sums that are not finite again, and apply the epilogue."""
+    def _finish(self, sums: Any, place: tuple[Any, Any], row: Any, panel: Any) -> list[tirx.Stmt]:
+        """Compute sums that are not finite again, and store the results."""
         worst = nest.registers((tiles.ROWS,), "uint32", "worst")
-        zero = tirx.const(0, "uint32")
 
-        def lanes(statement: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
-            return nest.vectorized(tiles.ROWS, statement, self._index)
+        def over_sums(statement: Element) -> tirx.Stmt:
+            def vector(number: Any) -> tirx.Stmt:
+                return self._vector(lambda lane: statement(number // _VECTORS, number % _VECTORS, lane))
 
-        def widest(number: Any) -> tirx.Stmt:
-            r, v = number // 2, number % 2
+            return nest.serial(_VECTORS * SIDE, vector, self._index)
 
-            def value(lane: Any) -> Any:
-                found = _bits(sums[(*place, r, v * tiles.ROWS + lane)]) & tirx.const(0x7FFFFFFF, "uint32")
-                return tirx.max(worst[lane], found)
+        def total(r: Any, v: Any, lane: Any) -> Any:
+            return sums[(*place, r, v * tiles.ROWS + lane)]
 
-            return lanes(lambda lane: nest.store(worst, value(lane), lane))
+        def widen(r: Any, v: Any, lane: Any) -> tirx.Stmt:
+            found = _bits(total(r, v, lane)) & tirx.const(_MAGNITUDE, "uint32")
+            return nest.store(worst, tirx.max(worst[lane], found), lane)
 
-        most: Any = worst[0]
-        for lane in range(1, tiles.ROWS):
-            most = tirx.max(most, worst[lane])
-        element = self._element(lambda r, v, lane: sums[(*place, r, v * tiles.ROWS + lane)], origin)
-
-        def result(number: Any) -> tirx.Stmt:
-            return lanes(lambda lane: element(number // 2, number % 2, lane))
-
+        most = reduce(tirx.max, (worst[lane] for lane in range(tiles.ROWS)))
         return [
             nest.declare(worst),
-            lanes(lambda lane: nest.store(worst, zero, lane)),
-            nest.serial(2 * SIDE, widest, self._index),
+            self._vector(lambda lane: nest.store(worst, tirx.const(0, "uint32"), lane)),
+            over_sums(widen),
             tirx.IfThenElse(
-                most >= tirx.const(_INFINITE, "uint32"), self._exactly(sums, place, origin), None
+                most >= tirx.const(_INFINITE, "uint32"), self._exactly(sums, place, row, panel), None
             ),
-            nest.serial(2 * SIDE, result, self._index),
+            over_sums(lambda r, v, lane: self.operands.result(total(r, v, lane), row + r, panel, v, lane)),
         ]
 
-    def _exactly(self, sums: Any, place: tuple[Any, Any], origin: Origin) -> tirx.Stmt:
+    def _exactly(self, sums: Any, place: tuple[Any, Any], row: Any, panel: Any) -> tirx.Stmt:
         """The sums in float32."""
-        left, right = self._left(origin), self._right(origin)
 
         def of_row(r: Any) -> tirx.Stmt:
-            def columns(statement: Callable[[Any], tirx.Stmt]) -> tirx.Stmt:
-                def vector(v: Any) -> tirx.Stmt:
-                    return nest.vectorized(
-                        tiles.ROWS, lambda lane: statement(v * tiles.ROWS + lane), self._index
-                    )
+            def columns(statement: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
+                return nest.unrolled(
+                    _VECTORS, lambda v: self._vector(lambda lane: statement(v, lane)), self._index
+                )
 
-                return nest.unrolled(2, vector, self._index)
+            def add(number: Any) -> tirx.Stmt:
+                step, at = number // tiles.STEPS, number % tiles.STEPS
+                left = self.operands.left(row + r, step, at // tiles.ROWS, at % tiles.ROWS)
 
-            def add(step: Any) -> tirx.Stmt:
-                def value(column: Any) -> Any:
-                    factor = right(step, column // tiles.ROWS, column % tiles.ROWS)
-                    return sums[(*place, r, column)] + left(step, r) * factor
+                def one(v: Any, lane: Any) -> tirx.Stmt:
+                    column = v * tiles.ROWS + lane
+                    value = sums[(*place, r, column)] + left * self.operands.right(panel, step, at, v, lane)
+                    return nest.store(sums, value, *place, r, column)
 
-                return columns(lambda column: nest.store(sums, value(column), *place, r, column))
+                return columns(one)
 
-            clear = columns(lambda column: nest.store(sums, self._zero, *place, r, column))
-            return nest.sequence(clear, nest.serial(self.product.depth.extent, add, self._index))
+            zero = tirx.const(0, "float32")
+            clear = columns(lambda v, lane: nest.store(sums, zero, *place, r, v * tiles.ROWS + lane))
+            return nest.sequence(clear, nest.serial(self.operands.steps * tiles.STEPS, add, self._index))
 
         return nest.serial(SIDE, of_row, self._index)
 
