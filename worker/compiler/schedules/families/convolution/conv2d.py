@@ -29,7 +29,7 @@ Source: Georganas et al., "Anatomy of High-Performance Deep Learning Convolution
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Any
 
@@ -42,6 +42,7 @@ from worker.compiler.schedules.families.convolution.prefetch import (
     prefetches_weights,
     with_prefetches,
 )
+from worker.compiler.schedules.families.convolution.tiles import find_tiled, write_tiled
 from worker.compiler.schedules.families.convolution.windows import (
     Windows,
     copy_border,
@@ -51,6 +52,7 @@ from worker.compiler.schedules.families.convolution.windows import (
     run_parallel,
     tile_inside,
 )
+from worker.compiler.schedules.families.matmul.tiles import tile_plans
 from worker.compiler.schedules.plans import PlanChooser, by_rank
 from worker.compiler.schedules.processors import Machine, divisors
 
@@ -159,13 +161,18 @@ class _Loops:
 
 def write_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
     """Write the loops of a convolution in blocks; None for other functions."""
-    schedule = schedule.copy()
+    original, schedule = schedule, schedule.copy()
     windows = find_windows(schedule, CONVOLUTION)
     if windows is None:
         return None
     whole, windows = windows, cut_row(schedule, windows)
     shape = _shape(schedule, windows, is_cut=windows is not whole)
     plans = convolution_plans(shape, machine)
+    tiled = find_tiled(original, machine, direct_cycles(shape, machine))
+    if tiled is not None:
+        vectors = write_conv2d(original, replace(machine, has_tiles=False), PlanChooser(None))
+        by_tiles = choose(tile_plans(tiled.shape, machine), tiled.shape)
+        return None if vectors is None else write_tiled(vectors, tiled, by_tiles)
     by_rows = tuple(plan for plan in plans if _goes_by_rows(plan)) if _is_activated(schedule, windows) else ()
     plan = choose(by_rows or plans, shape)
     if by_rows:

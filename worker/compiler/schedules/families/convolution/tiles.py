@@ -1,0 +1,197 @@
+"""Dense convolutions of float32 by Intel's tile registers: products of pixels by weights (``matmul.tiles``).
+
+A row of the product is an output pixel, a panel two blocks of output channels, and a step of its depth two
+blocks of input channels at a tap::
+
+    rows       image, row, column
+    panel      two blocks of output channels
+    step       pair of input blocks, tap row, tap column
+
+Each task splits the pixels of its rows once for every tap, so few output channels do not repay it. A border
+is computed where a pixel is read, and copied to nowhere.
+
+Edges: see ``matmul.tiles``; an odd number of output blocks computes one block twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, prod
+from typing import Any
+
+from tvm import s_tir, tirx
+from tvm.ir import TensorLoad
+
+from worker.compiler.schedules import nest, tiles
+from worker.compiler.schedules.annotations import ACTIVATED, CONVOLUTION, GROUP_BLOCKS
+from worker.compiler.schedules.blocks import (
+    Block,
+    are_axes,
+    is_epilogue,
+    name_of_family,
+    read_blocks,
+    split_place,
+)
+from worker.compiler.schedules.families.matmul.plan import MatmulShape
+from worker.compiler.schedules.families.matmul.tiles import (
+    SIDE,
+    Operands,
+    TilePlan,
+    by_tiles,
+    tile_cycles,
+    tile_plans,
+)
+from worker.compiler.schedules.processors import Machine
+
+_GAIN = 0.9
+"""Tiles must take at most this share of the cycles of vectors."""
+_PAIR = tiles.STEPS // tiles.ROWS
+"""Blocks of input channels of a step, and of output channels of a panel."""
+
+
+class TiledConvolution:
+    """A convolution that tile registers compute.
+
+    Attributes:
+        shape: the sizes of its product.
+        operands: what the loops read and write.
+    """
+
+    def __init__(self, main: Block, border: Block | None, epilogue: Block | None) -> None:
+        self._main, self._border, self._epilogue = main, border, epilogue
+        self._batch, self._block, self._row, self._column, self._lane = main.spatial
+        self._channel, *self._taps, self._input = main.reduced
+        self._image, self._weights = _factors(main)
+        self.shape = MatmulShape(
+            rows=prod(axis.extent for axis in self._pixels),
+            depth=prod(axis.extent for axis in main.reduced),
+            columns=self._block.extent * self._lane.extent,
+            bits=32,
+        )
+
+    @property
+    def _pixels(self) -> tuple[Any, ...]:
+        return (self._batch, self._row, self._column)
+
+    def operands(self) -> Operands:
+        """What the loops read and write."""
+        return Operands(
+            rows=self.shape.rows,
+            panels=ceil(self._block.extent / _PAIR),
+            steps=self.shape.depth // tiles.STEPS,
+            index=nest.dtype_of(self._lane.var),
+            left=self._left,
+            right=self._right,
+            result=self._result,
+            rows_inside=True,
+        )
+
+    def _left(self, row: Any, step: Any, half: Any, lane: Any) -> Any:
+        places = {**split_place(row, self._pixels), **self._reduced(step, half, lane)}
+        return nest.substitute(self._read, places)
+
+    @property
+    def _read(self) -> Any:
+        """A pixel of the image, or of the border around it."""
+        if self._border is None:
+            return self._image
+        border, stored = self._border, self._border.body.body
+
+        def value(indices: Any) -> Any:
+            own = {axis.var: index for axis, index in zip(border.axes, indices, strict=True)}
+            return nest.substitute(stored.value, own)
+
+        return nest.replace_loads(self._image, stored.buffer, value)
+
+    def _right(self, panel: Any, step: Any, place: Any, vector: Any, lane: Any) -> Any:
+        reduced = self._reduced(step, place // tiles.ROWS, place % tiles.ROWS)
+        return nest.substitute(
+            self._weights,
+            {self._block.var: self._block_of(panel, vector), self._lane.var: lane, **reduced},
+        )
+
+    def _reduced(self, step: Any, half: Any, lane: Any) -> dict[Any, Any]:
+        """The places of the reduced axes."""
+        pairs = self._channel.extent // _PAIR
+        taps = split_place(step, (replace(self._channel, extent=pairs, size=pairs), *self._taps))
+        pair = taps.pop(self._channel.var)
+        return {**taps, self._channel.var: pair * _PAIR + half, self._input.var: lane}
+
+    def _block_of(self, panel: Any, vector: Any) -> Any:
+        last = tirx.IntImm(nest.dtype_of(self._block.var), self._block.extent - _PAIR)
+        return tirx.Min(panel * _PAIR, last) + vector
+
+    def _result(self, value: Any, row: Any, panel: Any, vector: Any, lane: Any) -> tirx.Stmt:
+        block = self._block_of(panel, vector)
+        places = {**split_place(row, self._pixels), self._block.var: block, self._lane.var: lane}
+        output = self._main.body.body.buffer
+        if self._epilogue is None:
+            return nest.store(output, value, *(places[axis.var] for axis in self._main.spatial))
+        pairs = zip(self._epilogue.axes, self._main.spatial, strict=True)
+        own = {axis.var: places[of_main.var] for axis, of_main in pairs}
+        stored = self._epilogue.body.body
+        final = nest.replace_loads(nest.substitute(stored.value, own), output, nest.always(value))
+        return nest.store(stored.buffer, final, *(nest.substitute(index, own) for index in stored.indices))
+
+
+def find_tiled(schedule: s_tir.Schedule, machine: Machine, direct_cycles: float) -> TiledConvolution | None:
+    """The convolution of a function, if tile registers compute it faster than in ``direct_cycles``."""
+    if not machine.has_tiles:
+        return None
+    found = _read_convolution(schedule)
+    if found is None or found.shape.rows < SIDE:
+        return None
+    cycles = tile_cycles(tile_plans(found.shape, machine)[0], found.shape, machine)
+    return found if cycles < _GAIN * direct_cycles else None
+
+
+def write_tiled(function: tirx.PrimFunc, tiled: TiledConvolution, plan: TilePlan) -> tirx.PrimFunc:
+    """The function by tile registers, or with its own loops where the process may not use them."""
+    root = function.body.block
+    loops = by_tiles(tiled.operands(), plan, root.body)
+    whole = s_tir.SBlock([], [], [], "root", loops, alloc_buffers=root.alloc_buffers)
+    return function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), whole))
+
+
+def _read_convolution(schedule: s_tir.Schedule) -> TiledConvolution | None:
+    """A dense convolution of whole blocks of float32; None for other functions."""
+    blocks = {str(block.body.name_hint): block for block in read_blocks(schedule)}
+    name = name_of_family(schedule, CONVOLUTION)
+    main = blocks.pop(name, None) if name is not None else None
+    if main is None or len(main.spatial) != 5 or len(main.reduced) < 3 or not _is_dense(main):
+        return None
+    image, _ = _factors(main)
+    border = next((one for one in blocks.values() if one.body.body.buffer.same_as(image.source)), None)
+    others = [one for one in blocks.values() if one is not border]
+    if len(others) > 1 or (border is not None and ACTIVATED in border.body.annotations):
+        return None
+    epilogue = others[0] if others else None
+    if epilogue is not None and not is_epilogue(epilogue, main):
+        return None
+    return TiledConvolution(main, border, epilogue)
+
+
+def _is_dense(main: Block) -> bool:
+    """Whether all outputs read all inputs, in pairs of blocks of sixteen."""
+    if not isinstance(main.body.body, tirx.BufferStore):
+        return False
+    factors = _factors(main)
+    dtypes = {nest.dtype_of(factor) for factor in factors} | {str(main.body.body.buffer.dtype)}
+    block, lane = main.spatial[1], main.spatial[4]
+    channel, inputs = main.reduced[0], main.reduced[-1]
+    return (
+        dtypes == {"float32"}
+        and all(isinstance(factor, TensorLoad) for factor in factors)
+        and int(main.body.annotations.get(GROUP_BLOCKS, 0)) == block.extent
+        and block.extent >= _PAIR
+        and channel.extent % _PAIR == 0
+        and lane.extent == inputs.extent == tiles.ROWS
+        and factors[0].indices[-1].same_as(inputs.var)
+        and are_axes(main.body.body.indices, main.spatial)
+    )
+
+
+def _factors(main: Block) -> tuple[Any, Any]:
+    """The pixel and the weight of a convolution's block."""
+    product = main.body.body.value.b
+    return product.a, product.b
