@@ -36,6 +36,7 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
+from worker.compiler.schedules import tiles
 from worker.compiler.schedules.annotations import ACTIVATED, CONVOLUTION, GROUP_BLOCKS, PARTITION
 from worker.compiler.schedules.families.convolution.prefetch import (
     NextWeights,
@@ -52,7 +53,8 @@ from worker.compiler.schedules.families.convolution.windows import (
     run_parallel,
     tile_inside,
 )
-from worker.compiler.schedules.families.matmul.tiles import tile_plans
+from worker.compiler.schedules.families.matmul.plan import MatmulShape
+from worker.compiler.schedules.families.matmul.tiles import SIDE, tile_cycles, tile_plans
 from worker.compiler.schedules.plans import PlanChooser, by_rank
 from worker.compiler.schedules.processors import Machine, divisors
 
@@ -168,7 +170,7 @@ def write_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser
     whole, windows = windows, cut_row(schedule, windows)
     shape = _shape(schedule, windows, is_cut=windows is not whole)
     plans = convolution_plans(shape, machine)
-    tiled = find_tiled(original, machine, direct_cycles(shape, machine))
+    tiled = find_tiled(original, machine, vector_cycles(shape, machine))
     if tiled is not None:
         vectors = write_conv2d(original, replace(machine, has_tiles=False), PlanChooser(None))
         by_tiles = choose(tile_plans(tiled.shape, machine), tiled.shape)
@@ -237,6 +239,25 @@ def plan_cycles(plan: ConvolutionPlan, shape: ConvolutionShape, machine: Machine
 
 
 def direct_cycles(shape: ConvolutionShape, machine: Machine) -> float:
+    """The cycles of the thread with the most work, by vectors or by tile registers."""
+    by_vectors = vector_cycles(shape, machine)
+    product = tiled_product(shape, machine)
+    if product is None:
+        return by_vectors
+    return min(by_vectors, tile_cycles(tile_plans(product, machine)[0], product, machine))
+
+
+def tiled_product(shape: ConvolutionShape, machine: Machine) -> MatmulShape | None:
+    """The product that tile registers would compute; None if they cannot."""
+    lanes = machine.lanes(shape.bits)
+    is_whole = shape.groups == 1 and shape.channels % 2 == 0 and shape.blocks > 1 and not shape.is_plain
+    rows = shape.batch * shape.rows * shape.columns
+    if not machine.has_tiles or lanes != tiles.ROWS or not is_whole or rows < SIDE or shape.only_whole:
+        return None
+    return MatmulShape(rows=rows, depth=shape.taps, columns=shape.blocks * lanes, bits=shape.bits)
+
+
+def vector_cycles(shape: ConvolutionShape, machine: Machine) -> float:
     """The cycles of the thread with the most work, by the fastest tile, or of reading its weights once."""
     tile = rank_convolution_tiles(shape, machine)[0]
     vectors = shape.batch * shape.groups * shape.blocks * shape.rows * shape.columns

@@ -23,7 +23,7 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
 from worker.compiler.schedules import nest, tiles
-from worker.compiler.schedules.annotations import ACTIVATED, CONVOLUTION, GROUP_BLOCKS
+from worker.compiler.schedules.annotations import CONVOLUTION, GROUP_BLOCKS
 from worker.compiler.schedules.blocks import (
     Block,
     are_axes,
@@ -134,15 +134,15 @@ class TiledConvolution:
         return nest.store(stored.buffer, final, *(nest.substitute(index, own) for index in stored.indices))
 
 
-def find_tiled(schedule: s_tir.Schedule, machine: Machine, direct_cycles: float) -> TiledConvolution | None:
-    """The convolution of a function, if tile registers compute it faster than in ``direct_cycles``."""
+def find_tiled(schedule: s_tir.Schedule, machine: Machine, vector_cycles: float) -> TiledConvolution | None:
+    """The convolution of a function, if tile registers compute it in fewer cycles than vectors."""
     if not machine.has_tiles:
         return None
     found = _read_convolution(schedule)
     if found is None or found.shape.rows < SIDE:
         return None
     cycles = tile_cycles(tile_plans(found.shape, machine)[0], found.shape, machine)
-    return found if cycles < _GAIN * direct_cycles else None
+    return found if cycles < _GAIN * vector_cycles else None
 
 
 def write_tiled(function: tirx.PrimFunc, tiled: TiledConvolution, plan: TilePlan) -> tirx.PrimFunc:
@@ -156,6 +156,8 @@ def write_tiled(function: tirx.PrimFunc, tiled: TiledConvolution, plan: TilePlan
 def _read_convolution(schedule: s_tir.Schedule) -> TiledConvolution | None:
     """A dense convolution of whole blocks of float32; None for other functions."""
     blocks = {str(block.body.name_hint): block for block in read_blocks(schedule)}
+    if not all(isinstance(block.body.body, tirx.BufferStore) for block in blocks.values()):
+        return None
     name = name_of_family(schedule, CONVOLUTION)
     main = blocks.pop(name, None) if name is not None else None
     if main is None or len(main.spatial) != 5 or len(main.reduced) < 3 or not _is_dense(main):
@@ -163,7 +165,7 @@ def _read_convolution(schedule: s_tir.Schedule) -> TiledConvolution | None:
     image, _ = _factors(main)
     border = next((one for one in blocks.values() if one.body.body.buffer.same_as(image.source)), None)
     others = [one for one in blocks.values() if one is not border]
-    if len(others) > 1 or (border is not None and ACTIVATED in border.body.annotations):
+    if len(others) > 1:
         return None
     epilogue = others[0] if others else None
     if epilogue is not None and not is_epilogue(epilogue, main):
@@ -173,7 +175,8 @@ def _read_convolution(schedule: s_tir.Schedule) -> TiledConvolution | None:
 
 def _is_dense(main: Block) -> bool:
     """Whether all outputs read all inputs, in pairs of blocks of sixteen."""
-    if not isinstance(main.body.body, tirx.BufferStore):
+    total = main.body.body.value
+    if not isinstance(total, tirx.Add) or not isinstance(total.b, tirx.Mul):
         return False
     factors = _factors(main)
     dtypes = {nest.dtype_of(factor) for factor in factors} | {str(main.body.body.buffer.dtype)}
