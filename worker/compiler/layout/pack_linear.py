@@ -41,8 +41,8 @@ from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PACKED_G
 from worker.compiler.schedules.blocks import guess
 from worker.compiler.schedules.families.matmul.dots import bits_of, unit_of
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, matmul_plans
+from worker.compiler.schedules.families.matmul.tiles import EXACT, NARROW, faster_by_tiles
 from worker.compiler.schedules.families.matmul.tiles import SIDE as TILE_SIDE
-from worker.compiler.schedules.families.matmul.tiles import faster_by_tiles
 from worker.compiler.schedules.processors import Machine
 
 _MATMUL = tvm.ir.Op.get("relax.matmul")
@@ -154,8 +154,6 @@ class _Packer(PyExprMutator):
         out_dtype = str(call.ty.dtype)
         dtype = str(weights.ty.dtype)
         dot = self._machine.find_dot(str(data.ty.dtype), dtype, out_dtype)
-        if dot is None and dtype == "bfloat16":
-            return call
         sizes = MatmulShape(
             rows=prod(map(guess, list(data.ty.shape)[:-1])),
             depth=shape[0],
@@ -163,13 +161,23 @@ class _Packer(PyExprMutator):
             bits=bits_of(out_dtype),
             unit=None if dot is None else unit_of(dot, bits_of(dtype)),
         )
-        columns = self._width(weights, sizes)
+        dtypes = str(data.ty.dtype), dtype, out_dtype
+        by_tiles = static_shape(data) is not None and self._by_tiles(dtypes, sizes)
+        if dot is None and dtype == "bfloat16" and not by_tiles:
+            return call
+        columns = self._width(weights, sizes, by_tiles)
         kernel = _Kernel(shape[1], columns, 1 if dot is None else dot.group, dtype, out_dtype)
         return self._product(data, self._pack(weights, kernel), kernel)
 
-    def _width(self, weights: relax.Expr, sizes: MatmulShape) -> int:
+    def _by_tiles(self, dtypes: tuple[str, str, str], sizes: MatmulShape) -> bool:
+        """Whether tile registers compute a product of these dtypes, of the operands and of the sums."""
+        parts = {"bfloat16": NARROW, "float32": EXACT}.get(dtypes[0])
+        is_uniform = dtypes[0] == dtypes[1] and dtypes[2] == "float32"
+        return parts is not None and is_uniform and faster_by_tiles(sizes, self._machine, parts)
+
+    def _width(self, weights: relax.Expr, sizes: MatmulShape, by_tiles: bool) -> int:
         """The best panel width; one of whole vectors if entry points with more rows may read the panels."""
-        if faster_by_tiles(sizes, self._machine):
+        if by_tiles:
             best = TILE_SIDE
         else:
             plans = matmul_plans(sizes, self._machine)

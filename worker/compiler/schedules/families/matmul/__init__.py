@@ -95,8 +95,9 @@ def _write(product: Product, dot: Dot | None, machine: Machine, choose: PlanChoo
 
     plans = matmul_plans(shape, machine, right)
     if dot is None and uses_tiles(product, machine):
-        own = choose(tile_plans(shape, machine), shape)
-        return by_tiles(product_operands(product), own, loops(plans[0]))
+        operands = product_operands(product)
+        own = choose(tile_plans(shape, machine, operands.parts), shape)
+        return by_tiles(operands, own, loops(plans[0]))
     if product.is_dynamic:
         plans = tuple(plan for plan in plans if not plan.parts_outside)
     plan = choose(plans, shape, right)

@@ -53,10 +53,12 @@ _VECTORS = 2
 SIDE = _VECTORS * tiles.ROWS
 """Rows and columns of four tiles of sums; packed weights have panels of as many columns."""
 
-_PARTS = 3
-_TERMS = ((1, 1), (0, 1), (0, 2), (0, 0), (1, 0), (2, 0))
-"""The parts that are multiplied, high, middle or low, of the left and the right factor: in an order in which
-most of them share a part with the one before."""
+_TERMS = {
+    1: ((0, 0),),
+    3: ((1, 1), (0, 1), (0, 2), (0, 0), (1, 0), (2, 0)),
+}
+"""By the parts of a number, which parts of the left and the right factor are multiplied, high, middle or low:
+in an order in which most pairs share a part with the one before."""
 
 _PRODUCT_CYCLES = 21
 """Cycles of a product of two tiles where L2 holds both factors: 1.3 times those of the instruction."""
@@ -95,43 +97,68 @@ class TilePlan:
     parallel: bool
 
 
+EXACT = 3
+"""The parts of a number of float32."""
+NARROW = 1
+"""The part of a number of bfloat16: it is the high one."""
+
+
 @lru_cache(maxsize=1024)
-def faster_by_tiles(shape: MatmulShape, machine: Machine) -> bool:
-    """Whether tile registers are expected to compute a product of float32 faster than vectors."""
+def faster_by_tiles(shape: MatmulShape, machine: Machine, parts: int = EXACT) -> bool:
+    """Whether tile registers are expected to compute a product with sums of float32 faster than vectors."""
     if not machine.has_tiles or shape.bits != 32 or shape.unit is not None:
         return False
     if shape.rows < SIDE or shape.columns < SIDE or shape.depth % tiles.STEPS:
         return False
     by_vectors = plan_cycles(matmul_plans(shape, machine)[0], shape, machine)
-    return tile_cycles(tile_plans(shape, machine)[0], shape, machine) < _GAIN * by_vectors
+    return tile_cycles(tile_plans(shape, machine, parts)[0], shape, machine, parts) < _GAIN * by_vectors
 
 
 def uses_tiles(product: Product, machine: Machine) -> bool:
-    """Whether tile registers compute a product: one of float32 by packed weights, of constant sizes."""
-    dtypes = {nest.dtype_of(product.left), nest.dtype_of(product.right), product.dtype}
+    """Whether tile registers compute a product: one by packed weights, of constant sizes."""
+    parts = parts_of(product)
     return (
-        not product.is_dynamic
+        parts is not None
+        and not product.is_dynamic
         and not product.batch
         and product.packed == SIDE
-        and dtypes == {"float32"}
-        and faster_by_tiles(product.shape, machine)
+        and faster_by_tiles(product.shape, machine, parts)
     )
 
 
+def parts_of(product: Product) -> int | None:
+    """The parts of a product's numbers; None if it is neither of float32 nor of bfloat16."""
+    factors = product.left, product.right
+    if product.dtype != "float32" or any(nest.dtype_of(factor) != "float32" for factor in factors):
+        return None
+    return NARROW if all(map(_is_narrow, factors)) else EXACT
+
+
+def _is_narrow(factor: Any) -> bool:
+    return isinstance(factor, tirx.Cast) and nest.dtype_of(factor.value) == "bfloat16"
+
+
 @lru_cache(maxsize=1024)
-def tile_plans(shape: MatmulShape, machine: Machine) -> tuple[TilePlan, ...]:
-    """The plans worth measuring, best first."""
-    costs = {plan: tile_cycles(plan, shape, machine) for plan in _candidates(shape, machine)}
+def tile_plans(shape: MatmulShape, machine: Machine, parts: int = EXACT) -> tuple[TilePlan, ...]:
+    """The plans worth measuring, best first.
+
+    Args:
+        shape: the product.
+        machine: the processor.
+        parts: those of each number.
+    """
+    plans = _candidates(shape, machine, parts)
+    costs = {plan: tile_cycles(plan, shape, machine, parts) for plan in plans}
     return tuple(sorted(costs, key=lambda plan: costs[plan])[:_MOST_PLANS])
 
 
-def _candidates(shape: MatmulShape, machine: Machine) -> Iterator[TilePlan]:
+def _candidates(shape: MatmulShape, machine: Machine, parts: int) -> Iterator[TilePlan]:
     rows, panels = ceil(shape.rows / SIDE), ceil(shape.columns / SIDE)
     steps = shape.depth // tiles.STEPS
-    work = len(_TERMS) * _PRODUCT_CYCLES * 4 * rows * panels * steps
+    work = len(_TERMS[parts]) * _PRODUCT_CYCLES * 4 * rows * panels * steps
     parallel = threads_pay(machine.threads, work, CYCLES_PER_THREAD)
     threads = machine.threads if parallel else 1
-    most = _LEFT_SHARE * machine.l2_bytes / (2 * _PARTS * SIDE * tiles.STEPS)
+    most = _LEFT_SHARE * machine.l2_bytes / (2 * parts * SIDE * tiles.STEPS)
     for chunk in range(1, min(rows, _MOST_CHUNK) + 1):
         part = max(1, min(steps, int(most / chunk)))
         part = ceil(steps / ceil(steps / part))
@@ -139,18 +166,18 @@ def _candidates(shape: MatmulShape, machine: Machine) -> Iterator[TilePlan]:
             yield TilePlan(chunk, groups, part, parallel)
 
 
-def tile_cycles(plan: TilePlan, shape: MatmulShape, machine: Machine) -> float:
+def tile_cycles(plan: TilePlan, shape: MatmulShape, machine: Machine, parts: int = EXACT) -> float:
     """Cycles of the thread with the most work."""
     rows, panels = ceil(shape.rows / SIDE), ceil(shape.columns / SIDE)
     chunks = ceil(rows / plan.chunk_tiles)
     own_rows, own_panels = SIDE * rows / chunks, ceil(panels / plan.groups)
-    parts = ceil(shape.depth / (tiles.STEPS * plan.part_steps))
+    turns = ceil(shape.depth / (tiles.STEPS * plan.part_steps))
     sums = own_rows * SIDE * own_panels
     task = (
-        own_rows * shape.depth * _LEFT_CYCLES
-        + own_panels * SIDE * shape.depth * _RIGHT_CYCLES
-        + sums * shape.depth * len(_TERMS) * _PRODUCT_CYCLES / (tiles.ROWS**2 * tiles.STEPS)
-        + sums * parts * _STORE_CYCLES
+        own_rows * shape.depth * _LEFT_CYCLES * parts / EXACT
+        + own_panels * SIDE * shape.depth * _RIGHT_CYCLES * parts / EXACT
+        + sums * shape.depth * len(_TERMS[parts]) * _PRODUCT_CYCLES / (tiles.ROWS**2 * tiles.STEPS)
+        + sums * turns * _STORE_CYCLES
     )
     return task * ceil(chunks * plan.groups / (machine.threads if plan.parallel else 1))
 
@@ -168,6 +195,7 @@ class Operands:
         right: ``(panel, step, place, vector, lane)``: the right factor, at a place of the step.
         result: ``(sum, row, panel, vector, lane)``: the statement that stores a result.
         rows_inside: whether rows lie closer together in memory than steps.
+        parts: those of each number.
     """
 
     rows: int
@@ -178,6 +206,7 @@ class Operands:
     right: Callable[[Any, Any, Any, Any, Any], Any]
     result: Callable[[Any, Any, Any, Any, Any], tirx.Stmt]
     rows_inside: bool = False
+    parts: int = EXACT
 
 
 def product_operands(product: Product) -> Operands:
@@ -200,7 +229,14 @@ def product_operands(product: Product) -> Operands:
 
     shape = product.shape
     return Operands(
-        shape.rows, ceil(shape.columns / SIDE), shape.depth // tiles.STEPS, index, left, right, result
+        rows=shape.rows,
+        panels=ceil(shape.columns / SIDE),
+        steps=shape.depth // tiles.STEPS,
+        index=index,
+        left=left,
+        right=right,
+        result=result,
+        parts=parts_of(product) or EXACT,
     )
 
 
@@ -227,7 +263,8 @@ class _TileLoops:
         return ceil(self.operands.rows / SIDE)
 
     @property
-    def _parts(self) -> int:
+    def _turns(self) -> int:
+        """Parts of the depth."""
         return ceil(self.operands.steps / self.plan.part_steps)
 
     @property
@@ -249,16 +286,18 @@ class _TileLoops:
         return loop(chunks * groups, task, self._index)
 
     def _task(self, chunk: Any, group: Any) -> tirx.Stmt:
-        plan, parts = self.plan, self._parts
+        plan, turns = self.plan, self._turns
         first_pair, pairs = nest.share(chunk, self._pairs, plan.chunk_tiles)
         first_panel, panels = nest.share(group, self.operands.panels, self._most_panels)
         left = nest.workspace(
-            (_PARTS, 2 * plan.chunk_tiles, plan.part_steps, tiles.ROWS, tiles.STEPS), "uint16", "left_tiles"
+            (self.operands.parts, 2 * plan.chunk_tiles, plan.part_steps, tiles.ROWS, tiles.STEPS),
+            "uint16",
+            "left_tiles",
         )
         right = nest.workspace(
-            (_PARTS, plan.part_steps, _VECTORS, tiles.ROWS, tiles.ROWS), "uint32", "right_tiles"
+            (self.operands.parts, plan.part_steps, _VECTORS, tiles.ROWS, tiles.ROWS), "uint32", "right_tiles"
         )
-        kept = (self._most_panels, plan.chunk_tiles) if parts > 1 else (1, 1)
+        kept = (self._most_panels, plan.chunk_tiles) if turns > 1 else (1, 1)
         sums = nest.workspace((*kept, SIDE, SIDE), "float32", "sums")
 
         def part(start: Any, steps: int, *, is_first: bool, is_last: bool) -> tirx.Stmt:
@@ -269,7 +308,7 @@ class _TileLoops:
                 panel = first_panel + number
 
                 def of_sums(pair: Any) -> tirx.Stmt:
-                    place = (number, pair) if parts > 1 else (0, 0)
+                    place = (number, pair) if turns > 1 else (0, 0)
                     added = self._add(sums, place, (left, right), pair, steps, clears=is_first)
                     row = self._row_of(first_pair + pair)
                     after = self._finish(sums, place, row, panel) if is_last else []
@@ -287,10 +326,10 @@ class _TileLoops:
             start = (number + 1) * plan.part_steps
             return part(start, plan.part_steps, is_first=False, is_last=False)
 
-        before = (parts - 1) * plan.part_steps
-        first = [part(self._number(0), plan.part_steps, is_first=True, is_last=False)] if parts > 1 else []
-        between = [nest.serial(parts - 2, middle, self._index)] if parts > 2 else []
-        last = part(self._number(before), self.operands.steps - before, is_first=parts == 1, is_last=True)
+        before = (turns - 1) * plan.part_steps
+        first = [part(self._number(0), plan.part_steps, is_first=True, is_last=False)] if turns > 1 else []
+        between = [nest.serial(turns - 2, middle, self._index)] if turns > 2 else []
+        last = part(self._number(before), self.operands.steps - before, is_first=turns == 1, is_last=True)
         declared = map(nest.declare, (left, right, sums))
         return nest.sequence(*declared, tiles.begin(), *first, *between, last, tiles.end())
 
@@ -303,6 +342,13 @@ class _TileLoops:
 
     def _vector(self, statement: Callable[[Any], tirx.Stmt], lanes: int = tiles.ROWS) -> tirx.Stmt:
         return nest.vectorized(lanes, statement, self._index)
+
+    def _parts_kept(self, keep: Callable[[int], tirx.Stmt], less: tirx.Stmt) -> Iterator[tirx.Stmt]:
+        """Keep each part of some numbers, and take it away from them."""
+        yield keep(0)
+        for part in range(1, self.operands.parts):
+            yield less
+            yield keep(part)
 
     def _split_left(self, left: Any, pair: Any, row: Any, start: Any, steps: int) -> tirx.Stmt:
         """Split rows of the left factor, from the step ``start`` on."""
@@ -326,7 +372,7 @@ class _TileLoops:
 
             less = self._vector(lambda lane: nest.store(rest, _lower(rest[lane]), lane), tiles.STEPS)
             loaded = nest.unrolled(2, load, self._index)
-            return nest.sequence(nest.declare(rest), loaded, keep(0), less, keep(1), less, keep(2))
+            return nest.sequence(nest.declare(rest), loaded, *self._parts_kept(keep, less))
 
         def over_rows(body: nest.Body) -> tirx.Stmt:
             return nest.serial(SIDE, body, self._index)
@@ -364,7 +410,7 @@ class _TileLoops:
                 return nest.unrolled(_VECTORS, vector, self._index)
 
             less = each(lambda v, odd, lane: nest.store(rest, _lower(rest[v, odd, lane]), v, odd, lane))
-            return nest.sequence(nest.declare(rest), each(load), keep(0), less, keep(1), less, keep(2))
+            return nest.sequence(nest.declare(rest), each(load), *self._parts_kept(keep, less))
 
         def of_step(step: Any) -> tirx.Stmt:
             return nest.serial(tiles.ROWS, lambda line: of_line(step, line), self._index)
@@ -397,7 +443,7 @@ class _TileLoops:
         def of_step(step: Any) -> tirx.Stmt:
             statements: list[tirx.Stmt] = []
             held: tuple[int | None, int | None] = (None, None)
-            for of_left, of_right in _TERMS:
+            for of_left, of_right in _TERMS[self.operands.parts]:
                 if of_left != held[0]:
                     statements += [
                         tiles.load(lefts[i], left, of_left, pair * 2 + i, step, 0, 0) for i in range(2)
