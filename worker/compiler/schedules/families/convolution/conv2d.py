@@ -250,11 +250,13 @@ def direct_cycles(shape: ConvolutionShape, machine: Machine) -> float:
 def tiled_product(shape: ConvolutionShape, machine: Machine) -> MatmulShape | None:
     """The product that tile registers would compute; None if they cannot."""
     lanes = machine.lanes(shape.bits)
-    is_whole = shape.groups == 1 and shape.channels % 2 == 0 and shape.blocks > 1 and not shape.is_plain
+    is_whole = shape.groups == 1 and shape.blocks > 1 and not shape.is_plain
     rows = shape.batch * shape.rows * shape.columns
     if not machine.has_tiles or lanes != tiles.ROWS or not is_whole or rows < SIDE or shape.only_whole:
         return None
-    return MatmulShape(rows=rows, depth=shape.taps, columns=shape.blocks * lanes, bits=shape.bits)
+    pairs = ceil(shape.channels / 2)
+    depth = shape.taps // shape.channels * 2 * pairs
+    return MatmulShape(rows=rows, depth=depth, columns=shape.blocks * lanes, bits=shape.bits)
 
 
 def vector_cycles(shape: ConvolutionShape, machine: Machine) -> float:

@@ -38,6 +38,7 @@ from worker.compiler.schedules.families.matmul.tiles import (
     Operands,
     TilePlan,
     by_tiles,
+    or_zero,
     tile_cycles,
     tile_plans,
 )
@@ -64,10 +65,15 @@ class TiledConvolution:
         self._image, self._weights = _factors(main)
         self.shape = MatmulShape(
             rows=prod(axis.extent for axis in self._pixels),
-            depth=prod(axis.extent for axis in main.reduced),
+            depth=tiles.STEPS * self._pairs * prod(axis.extent for axis in self._taps),
             columns=self._block.extent * self._lane.extent,
             bits=32,
         )
+
+    @property
+    def _pairs(self) -> int:
+        """Pairs of blocks of input channels."""
+        return ceil(self._channel.extent / _PAIR)
 
     @property
     def _pixels(self) -> tuple[Any, ...]:
@@ -87,8 +93,9 @@ class TiledConvolution:
         )
 
     def _left(self, row: Any, step: Any, half: Any, lane: Any) -> Any:
-        places = {**split_place(row, self._pixels), **self._reduced(step, half, lane)}
-        return nest.substitute(self._read, places)
+        reduced = self._reduced(step, half, lane)
+        value = nest.substitute(self._read, {**split_place(row, self._pixels), **reduced})
+        return or_zero(reduced[self._channel.var], self._channel.extent, value)
 
     @property
     def _read(self) -> Any:
@@ -105,15 +112,14 @@ class TiledConvolution:
 
     def _right(self, panel: Any, step: Any, place: Any, vector: Any, lane: Any) -> Any:
         reduced = self._reduced(step, place // tiles.ROWS, place % tiles.ROWS)
-        return nest.substitute(
-            self._weights,
-            {self._block.var: self._block_of(panel, vector), self._lane.var: lane, **reduced},
-        )
+        block = self._block_of(panel, vector)
+        value = nest.substitute(self._weights, {self._block.var: block, self._lane.var: lane, **reduced})
+        return or_zero(reduced[self._channel.var], self._channel.extent, value)
 
     def _reduced(self, step: Any, half: Any, lane: Any) -> dict[Any, Any]:
         """The places of the reduced axes."""
-        pairs = self._channel.extent // _PAIR
-        taps = split_place(step, (replace(self._channel, extent=pairs, size=pairs), *self._taps))
+        channel = replace(self._channel, extent=self._pairs, size=self._pairs)
+        taps = split_place(step, (channel, *self._taps))
         pair = taps.pop(self._channel.var)
         return {**taps, self._channel.var: pair * _PAIR + half, self._input.var: lane}
 
@@ -174,20 +180,19 @@ def _read_convolution(schedule: s_tir.Schedule) -> TiledConvolution | None:
 
 
 def _is_dense(main: Block) -> bool:
-    """Whether all outputs read all inputs, in pairs of blocks of sixteen."""
+    """Whether all outputs read all inputs, in blocks of sixteen."""
     total = main.body.body.value
     if not isinstance(total, tirx.Add) or not isinstance(total.b, tirx.Mul):
         return False
     factors = _factors(main)
     dtypes = {nest.dtype_of(factor) for factor in factors} | {str(main.body.body.buffer.dtype)}
     block, lane = main.spatial[1], main.spatial[4]
-    channel, inputs = main.reduced[0], main.reduced[-1]
+    inputs = main.reduced[-1]
     return (
         dtypes == {"float32"}
         and all(isinstance(factor, TensorLoad) for factor in factors)
         and int(main.body.annotations.get(GROUP_BLOCKS, 0)) == block.extent
         and block.extent >= _PAIR
-        and channel.extent % _PAIR == 0
         and lane.extent == inputs.extent == tiles.ROWS
         and factors[0].indices[-1].same_as(inputs.var)
         and are_axes(main.body.body.indices, main.spatial)

@@ -1,9 +1,9 @@
 """Products of float32 by Intel's tile registers, which multiply bfloat16 (AMX).
 
 A float32 has 24 bits of mantissa, and a bfloat16 has 8 of them: each number is the exact sum of three, high,
-middle and low. Of the nine products of two such sums, the six largest are as exact as float32, since the
-other three are below 2**-22 of the result, where float32 rounds every sum to 2**-24. Six products of tiles
-are faster than one of float32 vectors by 16 / 6 in theory, and by about 2 as measured here::
+middle and low. Of the nine products of two such sums, six are as exact as float32: the others are together
+below 2**-21 of the product, on average about 2**-24, and float32 rounds every sum to 2**-24. Six products of
+tiles are faster than one of vectors by 16 / 6 in theory, and by 1.3 to 1.7 as measured::
 
     for parallel task in (chunk of rows, group of panels):
         for part of the depth:
@@ -23,9 +23,10 @@ Tile registers hold four tiles of sums, two of the left factor and two of the ri
 tiles of the left factor, which every panel reads again, and those of one panel. If the depth has one part,
 the sums of 32 x 32 stay in L1; otherwise memory keeps those of a task.
 
-Edges: the last rows move back over their neighbors, as do the last panel's columns. The high part of an
-infinite number is infinite and the others are not numbers: so is the sum then, and it is computed again.
-Subnormal numbers count as zeros. If the process may not use tile registers, the loops of ``loops`` run.
+Edges: the last rows move back over their neighbors, as do the last panel's columns. Zeros fill the second
+half of the last step. The high part of an infinite number is infinite and the others are not numbers: so is
+the sum then, and it is computed again. Subnormal numbers count as zeros. If the process may not use tile
+registers, the loops of ``loops`` run.
 
 Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype for
 Higher-Precision Computations", 2019, for the split; Intel 64 and IA-32 Architectures Optimization Reference
@@ -108,7 +109,7 @@ def faster_by_tiles(shape: MatmulShape, machine: Machine, parts: int = EXACT) ->
     """Whether tile registers are expected to compute a product with sums of float32 faster than vectors."""
     if not machine.has_tiles or shape.bits != 32 or shape.unit is not None:
         return False
-    if shape.rows < SIDE or shape.columns < SIDE or shape.depth % tiles.STEPS:
+    if shape.rows < SIDE or shape.columns < SIDE or shape.depth % tiles.ROWS:
         return False
     by_vectors = plan_cycles(matmul_plans(shape, machine)[0], shape, machine)
     return tile_cycles(tile_plans(shape, machine, parts)[0], shape, machine, parts) < _GAIN * by_vectors
@@ -154,7 +155,7 @@ def tile_plans(shape: MatmulShape, machine: Machine, parts: int = EXACT) -> tupl
 
 def _candidates(shape: MatmulShape, machine: Machine, parts: int) -> Iterator[TilePlan]:
     rows, panels = ceil(shape.rows / SIDE), ceil(shape.columns / SIDE)
-    steps = shape.depth // tiles.STEPS
+    steps = ceil(shape.depth / tiles.STEPS)
     work = len(_TERMS[parts]) * _PRODUCT_CYCLES * 4 * rows * panels * steps
     parallel = threads_pay(machine.threads, work, CYCLES_PER_THREAD)
     threads = machine.threads if parallel else 1
@@ -212,32 +213,39 @@ class Operands:
 def product_operands(product: Product) -> Operands:
     """The operands of a product by packed weights."""
     (packed,) = nest.loads_of(product.right)
-    index = product.index_dtype
+    index, shape = product.index_dtype, product.shape
+    halves = shape.depth // tiles.ROWS
 
     def left(row: Any, step: Any, half: Any, lane: Any) -> Any:
         place = step * tiles.STEPS + half * tiles.ROWS + lane
-        return nest.substitute(product.left, {**split_place(row, product.rows), product.depth.var: place})
+        value = nest.substitute(product.left, {**split_place(row, product.rows), product.depth.var: place})
+        return or_zero(step * 2 + half, halves, value)
 
     def right(panel: Any, step: Any, place: Any, vector: Any, lane: Any) -> Any:
         indices = panel, step * tiles.STEPS + place, vector * tiles.ROWS + lane
-        return nest.replace_loads(product.right, packed.source, lambda _: packed.source[indices])
+        value = nest.replace_loads(product.right, packed.source, lambda _: packed.source[indices])
+        return or_zero(step * 2 + place // tiles.ROWS, halves, value)
 
     def result(value: Any, row: Any, panel: Any, vector: Any, lane: Any) -> tirx.Stmt:
         last = tirx.IntImm(index, product.column.extent - SIDE)
         column = tirx.Min(panel * SIDE, last) + vector * tiles.ROWS + lane
         return product.result(value, {**split_place(row, product.rows), product.column.var: column})
 
-    shape = product.shape
     return Operands(
         rows=shape.rows,
         panels=ceil(shape.columns / SIDE),
-        steps=shape.depth // tiles.STEPS,
+        steps=ceil(halves / 2),
         index=index,
         left=left,
         right=right,
         result=result,
         parts=parts_of(product) or EXACT,
     )
+
+
+def or_zero(half: Any, halves: int, value: Any) -> Any:
+    """A number of a factor, or zero in the second half of the last step if the depth ends before it."""
+    return value if halves % 2 == 0 else tirx.if_then_else(half < halves, value, tirx.const(0, "float32"))
 
 
 def by_tiles(operands: Operands, plan: TilePlan, otherwise: tirx.Stmt) -> tirx.Stmt:
