@@ -1,9 +1,10 @@
 """Products of float32 by Intel's tile registers, which multiply bfloat16 (AMX).
 
-A float32 has 24 bits of mantissa, and a bfloat16 has 8 of them: each number is the exact sum of three, high,
-middle and low. Of the nine products of two such sums, six are as exact as float32: the others are together
-below 2**-21 of the product, on average about 2**-24, and float32 rounds every sum to 2**-24. Six products of
-tiles are faster than one of vectors by 16 / 6 in theory, and by 1.3 to 1.7 as measured::
+A float32 has 24 bits of mantissa, and a bfloat16 has 8 of them: each number is the exact sum of three, the
+nearest bfloat16, that of the rest, and the rest of that: high, middle and low. Of the nine products of two
+such sums, six are as exact as float32: the others are together below 2**-23 of the product, and float32 rounds
+every sum to 2**-24. Six products of tiles are faster than one of vectors by 16 / 6 in theory, and by 1.3 to
+1.7 as measured::
 
     for parallel task in (chunk of rows, group of panels):
         for part of the depth:
@@ -24,9 +25,9 @@ tiles of the left factor, which every panel reads again, and those of one panel.
 the sums of 32 x 32 stay in L1; otherwise memory keeps those of a task.
 
 Edges: the last rows move back over their neighbors, as do the last panel's columns. Zeros fill the second
-half of the last step. The high part of an infinite number is infinite and the others are not numbers: so is
-the sum then, and it is computed again. Subnormal numbers count as zeros. If the process may not use tile
-registers, the loops of ``loops`` run.
+half of the last step. The parts of an infinite number are infinite or not numbers, and so is the sum: it is
+computed again. Tiles take subnormal numbers for zeros, so products below 1e-30 lose digits with their parts.
+If the process may not use tile registers, the loops of ``loops`` run.
 
 Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype for
 Higher-Precision Computations", 2019, for the split; Intel 64 and IA-32 Architectures Optimization Reference
@@ -75,6 +76,8 @@ _LEFT_SHARE = 0.5
 """The part of L2 that a chunk's rows may fill."""
 _MOST_PLANS = 6
 _MOST_CHUNK = 16
+_EXACT_ROWS = 8
+"""Rows whose sums registers hold, where sums are computed again in float32."""
 _SUMS_STRIDE = 4 * SIDE
 _MAGNITUDE = 0x7FFFFFFF
 _INFINITE = 0x7F800000
@@ -282,10 +285,7 @@ class _TileLoops:
 
     def tasks(self) -> tirx.Stmt:
         """All loops."""
-        chunks, groups = (
-            ceil(self._pairs / self.plan.chunk_tiles),
-            ceil(self.operands.panels / self._most_panels),
-        )
+        chunks, groups = ceil(self._pairs / self.plan.chunk_tiles), self.plan.groups
 
         def task(index: Any) -> tirx.Stmt:
             return self._task(index // groups, index % groups)
@@ -296,7 +296,7 @@ class _TileLoops:
     def _task(self, chunk: Any, group: Any) -> tirx.Stmt:
         plan, turns = self.plan, self._turns
         first_pair, pairs = nest.share(chunk, self._pairs, plan.chunk_tiles)
-        first_panel, panels = nest.share(group, self.operands.panels, self._most_panels)
+        first_panel, panels = nest.portion(group, self.operands.panels, plan.groups)
         left = nest.workspace(
             (self.operands.parts, 2 * plan.chunk_tiles, plan.part_steps, tiles.ROWS, tiles.STEPS),
             "uint16",
@@ -351,6 +351,10 @@ class _TileLoops:
     def _vector(self, statement: Callable[[Any], tirx.Stmt], lanes: int = tiles.ROWS) -> tirx.Stmt:
         return nest.vectorized(lanes, statement, self._index)
 
+    def _part(self, value: Any, part: int) -> Any:
+        """The bits of a number whose upper half is its part. The last is exact, also of what is not a number."""
+        return _bits(value) if part == self.operands.parts - 1 else _rounded(value)
+
     def _parts_kept(self, keep: Callable[[int], tirx.Stmt], less: tirx.Stmt) -> Iterator[tirx.Stmt]:
         """Keep each part of some numbers, and take it away from them."""
         yield keep(0)
@@ -374,7 +378,8 @@ class _TileLoops:
 
             def keep(part: int) -> tirx.Stmt:
                 def lane(number: Any) -> tirx.Stmt:
-                    return nest.store(left, _high(rest[number]).astype("uint16"), part, *place, number)
+                    half = self._part(rest[number], part) >> tirx.const(16, "uint32")
+                    return nest.store(left, half.astype("uint16"), part, *place, number)
 
                 return self._vector(lane, tiles.STEPS)
 
@@ -410,8 +415,9 @@ class _TileLoops:
             def keep(part: int) -> tirx.Stmt:
                 def vector(v: Any) -> tirx.Stmt:
                     def word(lane: Any) -> tirx.Stmt:
-                        both = _high(rest[v, 0, lane]) | _masked(rest[v, 1, lane])
-                        return nest.store(right, both, part, step, v, line, lane)
+                        lower = self._part(rest[v, 0, lane], part) >> tirx.const(16, "uint32")
+                        upper = self._part(rest[v, 1, lane], part) & tirx.const(_HIGH, "uint32")
+                        return nest.store(right, lower | upper, part, step, v, line, lane)
 
                     return self._vector(word)
 
@@ -497,46 +503,50 @@ class _TileLoops:
         ]
 
     def _exactly(self, sums: Any, place: tuple[Any, Any], row: Any, panel: Any) -> tirx.Stmt:
-        """The sums in float32."""
+        """The sums in float32, a few rows at a time."""
+        own = nest.registers((_EXACT_ROWS, _VECTORS, tiles.ROWS), "float32", "own")
 
-        def of_row(r: Any) -> tirx.Stmt:
-            def columns(statement: Callable[[Any, Any], tirx.Stmt]) -> tirx.Stmt:
-                return nest.unrolled(
-                    _VECTORS, lambda v: self._vector(lambda lane: statement(v, lane)), self._index
-                )
+        def each(statement: Element) -> tirx.Stmt:
+            def vector(number: Any) -> tirx.Stmt:
+                return self._vector(lambda lane: statement(number // _VECTORS, number % _VECTORS, lane))
 
-            def add(number: Any) -> tirx.Stmt:
-                step, at = number // tiles.STEPS, number % tiles.STEPS
-                left = self.operands.left(row + r, step, at // tiles.ROWS, at % tiles.ROWS)
+            return nest.unrolled(_EXACT_ROWS * _VECTORS, vector, self._index)
 
-                def one(v: Any, lane: Any) -> tirx.Stmt:
-                    column = v * tiles.ROWS + lane
-                    value = sums[(*place, r, column)] + left * self.operands.right(panel, step, at, v, lane)
-                    return nest.store(sums, value, *place, r, column)
+        def of_rows(number: Any) -> tirx.Stmt:
+            first = number * _EXACT_ROWS
 
-                return columns(one)
+            def add(index: Any) -> tirx.Stmt:
+                step, at = index // tiles.STEPS, index % tiles.STEPS
 
-            zero = tirx.const(0, "float32")
-            clear = columns(lambda v, lane: nest.store(sums, zero, *place, r, v * tiles.ROWS + lane))
-            return nest.sequence(clear, nest.serial(self.operands.steps * tiles.STEPS, add, self._index))
+                def one(r: Any, v: Any, lane: Any) -> tirx.Stmt:
+                    left = self.operands.left(row + first + r, step, at // tiles.ROWS, at % tiles.ROWS)
+                    product = left * self.operands.right(panel, step, at, v, lane)
+                    return nest.store(own, own[r, v, lane] + product, r, v, lane)
 
-        return nest.serial(SIDE, of_row, self._index)
+                return each(one)
+
+            def keep(r: Any, v: Any, lane: Any) -> tirx.Stmt:
+                return nest.store(sums, own[r, v, lane], *place, first + r, v * tiles.ROWS + lane)
+
+            return nest.sequence(
+                nest.declare(own),
+                each(lambda r, v, lane: nest.store(own, tirx.const(0, "float32"), r, v, lane)),
+                nest.serial(self.operands.steps * tiles.STEPS, add, self._index),
+                each(keep),
+            )
+
+        return nest.serial(SIDE // _EXACT_ROWS, of_rows, self._index)
 
 
 def _bits(value: Any) -> Any:
     return tirx.reinterpret("uint32", value)
 
 
-def _masked(value: Any) -> Any:
-    """The bits of a number's high part, in place."""
-    return _bits(value) & tirx.const(_HIGH, "uint32")
-
-
-def _high(value: Any) -> Any:
-    """The bits of a number's high part, as a bfloat16 in the lower half of a word."""
-    return _bits(value) >> tirx.const(16, "uint32")
+def _rounded(value: Any) -> Any:
+    """The bits of a number, whose upper half is the nearest bfloat16."""
+    return _bits(value) + tirx.const(0x8000, "uint32")
 
 
 def _lower(value: Any) -> Any:
-    """A number without its high part."""
-    return value - tirx.reinterpret("float32", _masked(value))
+    """A number without the nearest bfloat16."""
+    return value - tirx.reinterpret("float32", _rounded(value) & tirx.const(_HIGH, "uint32"))
