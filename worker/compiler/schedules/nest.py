@@ -205,7 +205,11 @@ def share(chunk: Any, parts: Size, most: int) -> tuple[Any, Any]:
     """
     if not isinstance(parts, int):
         return chunk * most, smaller(most, parts - chunk * most)
-    chunks = ceil(parts / most)
+    return portion(chunk, parts, ceil(parts / most))
+
+
+def portion(chunk: Any, parts: int, chunks: int) -> tuple[Any, Any]:
+    """The first part of one of so many chunks and the number of its parts; see ``share``."""
     if parts % chunks == 0:
         return chunk * (parts // chunks), parts // chunks
     first = chunk * parts // chunks
