@@ -1,6 +1,7 @@
 /* Eight tiles of 16 rows of 64 bytes that compute what Intel's tile registers do, on any processor.
 
-   GRANTED says whether a process that asks gets them. An instruction outside begin and end is a fault. */
+   GRANTED says whether a process that asks gets them. An instruction outside begin and end is a fault,
+   and so is a begin before the last one's end. */
 #include <stdint.h>
 #include <string.h>
 
@@ -19,7 +20,8 @@ static int products;
 int32_t bessemer_request_tiles(void) { return GRANTED; }
 
 int32_t bessemer_begin_tiles(void) {
-  has_begun = GRANTED;
+  if (has_begun || !GRANTED) __builtin_trap();
+  has_begun = 1;
   memset(tiles, 0, sizeof tiles);
   return 0;
 }
