@@ -380,22 +380,13 @@ def packed_shapes(module: tvm.IRModule) -> list[tuple[int, ...]]:
     return found
 
 
-@pytest.mark.parametrize(("has_tiles", "is_packed_for_tiles"), [(True, True), (False, False)])
-def test_weights_are_packed_for_tiles_where_these_are_used(
-    emulated: Bench, has_tiles: bool, is_packed_for_tiles: bool
-) -> None:
-    layer = Layer((70,), 96, 90)
-
-    module = emulated.with_machine(has_tiles=has_tiles).optimized(main_of(layer.build, *layer.inputs))
-
-    assert (packed_shapes(module) == [(3, 96, SIDE)]) is is_packed_for_tiles
-
-
-def product_of(rows: int | str, depth: int, columns: int, dtype: str, has_weights: bool) -> tvm.IRModule:
-    """A product; rows with a name are dynamic."""
-    size = tirx.Var(rows, "int64") if isinstance(rows, str) else rows
+def product_of(
+    rows: int | str, depth: int, columns: int, dtype: str, has_weights: bool = True
+) -> tvm.IRModule:
+    """A product; rows with a name are dynamic, and as many times 64."""
+    sizes = (tirx.Var(rows, "int64"), 64) if isinstance(rows, str) else (rows,)
     variables = [
-        relax.Var("x", relax.TensorType((size, depth), dtype)),
+        relax.Var("x", relax.TensorType((*sizes, depth), dtype)),
         relax.Var("y", relax.TensorType((depth, columns), dtype)),
     ]
     right = relax.const(np.ones((depth, columns), dtype), dtype) if has_weights else variables[1]
@@ -408,6 +399,25 @@ def product_of(rows: int | str, depth: int, columns: int, dtype: str, has_weight
 
 
 @pytest.mark.parametrize(
+    ("rows", "dtype", "has_tiles", "expected"),
+    [
+        pytest.param(64, "float32", True, True, id="a product by tiles"),
+        pytest.param(64, "float32", False, False, id="a machine without tiles"),
+        pytest.param("n", "float32", True, False, id="dynamic rows"),
+        pytest.param(64, "int32", True, False, id="integers"),
+    ],
+)
+def test_weights_are_packed_for_tiles_where_these_are_used(
+    emulated: Bench, rows: int | str, dtype: str, has_tiles: bool, expected: bool
+) -> None:
+    bench = emulated.with_machine(has_tiles=has_tiles)
+
+    module = bench.optimized(product_of(rows, 96, 90, dtype))
+
+    assert (packed_shapes(module) == [(3, 96, SIDE)]) is expected
+
+
+@pytest.mark.parametrize(
     ("rows", "depth", "columns", "dtype", "has_weights", "expected"),
     [
         pytest.param(64, 64, 64, "float32", True, True, id="a product by tiles"),
@@ -416,6 +426,7 @@ def product_of(rows: int | str, depth: int, columns: int, dtype: str, has_weight
         pytest.param(64, 65, 64, "float32", True, False, id="a depth that fills no tiles"),
         pytest.param(64, 64, 64, "float16", True, False, id="half precision"),
         pytest.param(64, 64, 64, "float64", True, False, id="double precision"),
+        pytest.param(64, 64, 64, "int32", True, False, id="integers"),
         pytest.param("n", 64, 64, "float32", True, False, id="dynamic rows"),
         pytest.param(64, 64, 64, "float32", False, False, id="no weights"),
     ],
@@ -424,8 +435,9 @@ def test_tiles_compute_products_of_float32_by_weights_that_fill_them(
     emulated: Bench, rows: int | str, depth: int, columns: int, dtype: str, has_weights: bool, expected: bool
 ) -> None:
     module = product_of(rows, depth, columns, dtype, has_weights)
+    bench = replace(emulated, mcpu="x86-64-v4")  # its vectors read panels of the same width
 
-    scheduled = emulated.scheduled(emulated.optimized(module))
+    scheduled = bench.scheduled(bench.optimized(module))
 
     assert calls_tiles(scheduled) is expected
     assert unclaimed_functions(scheduled) == ()
