@@ -259,6 +259,17 @@ def test_a_layer_by_tiles_is_as_exact_as_by_vectors(bench: Bench, layer: Layer) 
     assert by_vectors.products in (0, -1)
 
 
+def test_two_layers_of_a_library_use_tiles(bench: Bench) -> None:
+    first, second = Layer((70,), 64, 96), Layer((70,), 96, 40, has_bias=True)
+    (data,) = first.inputs
+
+    by_tiles, by_vectors = bench.both(lambda x: second.build(op.tanh(first.build(x))), data)
+
+    expected = second.exactly(np.tanh(first.exactly(data)))
+    assert largest_error(by_tiles.output, expected) <= 2 * largest_error(by_vectors.output, expected)
+    assert by_tiles.products in (first.products + second.products, -1)
+
+
 @pytest.mark.parametrize(
     ("l2_kib", "cores", "steps"),
     [(512, 2, {5}), (48, 2, {2, 3}), (6, 1, {1})],
