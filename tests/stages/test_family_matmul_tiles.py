@@ -21,7 +21,7 @@ from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.link import link_shared, run_zig
 from worker.compiler.schedules import default, tiles
 from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
-from worker.compiler.schedules.families.matmul.tiles import SIDE, TilePlan
+from worker.compiler.schedules.families.matmul.tiles import SIDE, AmxPlan
 from worker.compiler.schedules.plans import with_plan
 from worker.compiler.schedules.processors import TILE_FEATURES, machine_of
 from worker.compiler.target import host_instruction_sets
@@ -79,7 +79,7 @@ class Bench:
         self.enter()
         return optimized(module, self.target)
 
-    def scheduled(self, module: tvm.IRModule, plan: TilePlan | None = None) -> tvm.IRModule:
+    def scheduled(self, module: tvm.IRModule, plan: AmxPlan | None = None) -> tvm.IRModule:
         """An optimized module with its loops."""
         self.enter()
         if plan is not None:
@@ -288,7 +288,7 @@ def test_every_plan_is_right(bench: Bench, l2_kib: int, cores: int, steps: set[i
         assert largest_error(ran.output, layer.exactly(*layer.inputs)) <= most, plan
         assert ran.products in (layer.products, -1)
 
-    assert all(isinstance(plan, TilePlan) and plan.parallel is (cores > 1) for plan in plans)
+    assert all(isinstance(plan, AmxPlan) and plan.parallel is (cores > 1) for plan in plans)
     assert {plan.groups for plan in plans} == ({1, 2, 4} if cores > 1 else {1, 2})
     assert {plan.chunk_tiles for plan in plans} == {1, 2}
     assert {plan.part_steps for plan in plans} == steps

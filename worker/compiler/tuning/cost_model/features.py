@@ -25,6 +25,7 @@ from worker.compiler.schedules.families.convolution.winograd_plan import Winogra
 from worker.compiler.schedules.families.convolution.winograd_plan import cycles_of as winograd_cycles
 from worker.compiler.schedules.families.matmul.plan import MatmulPlan, MatmulShape
 from worker.compiler.schedules.families.matmul.plan import plan_cycles as matmul_cycles
+from worker.compiler.schedules.families.matmul.tiles import AmxPlan, tile_cycles
 from worker.compiler.schedules.processors import Machine, machine_of
 
 _BYTES = 4
@@ -79,6 +80,8 @@ def estimated_cycles(plan: Any, shapes: Sequence[Any], machine: Machine) -> floa
     match plan, *shapes:
         case MatmulPlan(), MatmulShape() as product, *_:
             return matmul_cycles(plan, product, machine)
+        case AmxPlan(), MatmulShape() as product, *_:
+            return tile_cycles(plan, product, machine)
         case ConvolutionPlan(), ConvolutionShape() as image, *_:
             return convolution_cycles(plan, image, machine)
         case WinogradPlan(), WinogradShape() as tiles, *_:

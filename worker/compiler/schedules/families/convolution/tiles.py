@@ -35,8 +35,8 @@ from worker.compiler.schedules.blocks import (
 from worker.compiler.schedules.families.matmul.plan import MatmulShape
 from worker.compiler.schedules.families.matmul.tiles import (
     SIDE,
+    AmxPlan,
     Operands,
-    TilePlan,
     by_tiles,
     or_zero,
     tile_cycles,
@@ -151,7 +151,7 @@ def find_tiled(schedule: s_tir.Schedule, machine: Machine, vector_cycles: float)
     return found if cycles < _GAIN * vector_cycles else None
 
 
-def write_tiled(function: tirx.PrimFunc, tiled: TiledConvolution, plan: TilePlan) -> tirx.PrimFunc:
+def write_tiled(function: tirx.PrimFunc, tiled: TiledConvolution, plan: AmxPlan) -> tirx.PrimFunc:
     """The function by tile registers, or with its own loops where the process may not use them."""
     root = function.body.block
     loops = by_tiles(tiled.operands(), plan, root.body)

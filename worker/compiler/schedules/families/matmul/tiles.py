@@ -2,9 +2,9 @@
 
 A float32 has 24 bits of mantissa, and a bfloat16 has 8 of them: each number is the exact sum of three, the
 nearest bfloat16, that of the rest, and the rest of that: high, middle and low. Of the nine products of two
-such sums, six are as exact as float32: the others are together below 2**-23 of the product, and float32 rounds
-every sum to 2**-24. Six products of tiles are faster than one of vectors by 16 / 6 in theory, and by 1.3 to
-1.7 as measured::
+such sums, six are as exact as float32: the others are together below 2**-23 of the product, and float32
+rounds every sum to 2**-24. Six products of tiles are faster than one of vectors by 16 / 6 in theory, and by
+1.3 to 1.7 as measured::
 
     for parallel task in (chunk of rows, group of panels):
         for part of the depth:
@@ -85,7 +85,7 @@ _HIGH = 0xFFFF0000
 
 
 @dataclass(frozen=True)
-class TilePlan:
+class AmxPlan:
     """How a product is computed by tile registers.
 
     Attributes:
@@ -143,7 +143,7 @@ def _is_narrow(factor: Any) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def tile_plans(shape: MatmulShape, machine: Machine, parts: int = EXACT) -> tuple[TilePlan, ...]:
+def tile_plans(shape: MatmulShape, machine: Machine, parts: int = EXACT) -> tuple[AmxPlan, ...]:
     """The plans worth measuring, best first.
 
     Args:
@@ -156,7 +156,7 @@ def tile_plans(shape: MatmulShape, machine: Machine, parts: int = EXACT) -> tupl
     return tuple(sorted(costs, key=lambda plan: costs[plan])[:_MOST_PLANS])
 
 
-def _candidates(shape: MatmulShape, machine: Machine, parts: int) -> Iterator[TilePlan]:
+def _candidates(shape: MatmulShape, machine: Machine, parts: int) -> Iterator[AmxPlan]:
     rows, panels = ceil(shape.rows / SIDE), ceil(shape.columns / SIDE)
     steps = ceil(shape.depth / tiles.STEPS)
     work = len(_TERMS[parts]) * _PRODUCT_CYCLES * 4 * rows * panels * steps
@@ -167,10 +167,10 @@ def _candidates(shape: MatmulShape, machine: Machine, parts: int) -> Iterator[Ti
         part = max(1, min(steps, int(most / chunk)))
         part = ceil(steps / ceil(steps / part))
         for groups in dict.fromkeys((1, min(threads, panels), min(2 * threads, panels))):
-            yield TilePlan(chunk, groups, part, parallel)
+            yield AmxPlan(chunk, groups, part, parallel)
 
 
-def tile_cycles(plan: TilePlan, shape: MatmulShape, machine: Machine, parts: int = EXACT) -> float:
+def tile_cycles(plan: AmxPlan, shape: MatmulShape, machine: Machine, parts: int = EXACT) -> float:
     """Cycles of the thread with the most work."""
     rows, panels = ceil(shape.rows / SIDE), ceil(shape.columns / SIDE)
     chunks = ceil(rows / plan.chunk_tiles)
@@ -251,7 +251,7 @@ def or_zero(half: Any, halves: int, value: Any) -> Any:
     return value if halves % 2 == 0 else tirx.if_then_else(half < halves, value, tirx.const(0, "float32"))
 
 
-def by_tiles(operands: Operands, plan: TilePlan, otherwise: tirx.Stmt) -> tirx.Stmt:
+def by_tiles(operands: Operands, plan: AmxPlan, otherwise: tirx.Stmt) -> tirx.Stmt:
     """The loops of a product by tile registers, and others for where the process may not use them."""
     loops = _TileLoops(operands, plan).tasks()
     return nest.importing(tiles.CODE, nest.either(tiles.requested(), loops, otherwise))
@@ -262,7 +262,7 @@ class _TileLoops:
     """Writes the loops of one product."""
 
     operands: Operands
-    plan: TilePlan
+    plan: AmxPlan
 
     @property
     def _index(self) -> str:
@@ -352,7 +352,7 @@ class _TileLoops:
         return nest.vectorized(lanes, statement, self._index)
 
     def _part(self, value: Any, part: int) -> Any:
-        """The bits of a number whose upper half is its part. The last is exact, also of what is not a number."""
+        """The bits of a number whose upper half is its part. The last is exact, also for NaN."""
         return _bits(value) if part == self.operands.parts - 1 else _rounded(value)
 
     def _parts_kept(self, keep: Callable[[int], tirx.Stmt], less: tirx.Stmt) -> Iterator[tirx.Stmt]:
