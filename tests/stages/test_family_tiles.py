@@ -1,4 +1,4 @@
-"""Products of float32 by tile registers agree with those by vectors: emulated, and with the instructions."""
+"""Products and convolutions by tile registers agree with those by vectors: emulated, and with instructions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from typing import Any
 import family_samples
 import numpy as np
 import pytest
+import torch
 import tvm
 from family_samples import Array, main_of, optimized, source_of, target_of
+from torch.nn import functional
 from tvm import relax, te, tirx
 
 from bessemer.contract.triple import LINUX_X86_64
@@ -257,6 +259,92 @@ def test_a_layer_by_tiles_is_as_exact_as_by_vectors(bench: Bench, layer: Layer) 
     assert largest_error(by_tiles.output, expected) <= 2 * largest_error(by_vectors.output, expected)
     assert by_tiles.products in (layer.products, -1)
     assert by_vectors.products in (0, -1)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution of an image of ``[N, C, H, W]``, with its epilogue."""
+
+    image: tuple[int, int, int, int]
+    outputs: int
+    kernel: int = 1
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+    is_activated: bool = False
+    has_bias: bool = False
+
+    @property
+    def constants(self) -> tuple[Array, Array]:
+        random = np.random.default_rng(0)
+        weights = normal(random, self.outputs, self.image[1], self.kernel, self.kernel)
+        return weights, normal(random, 1, self.outputs, 1, 1)
+
+    @property
+    def inputs(self) -> Array:
+        return normal(np.random.default_rng(1), *self.image)
+
+    def build(self, x: relax.Expr) -> relax.Expr:
+        weights, bias = map(relax.const, self.constants)
+        x = op.nn.relu(op.multiply(x, relax.const(np.float32(3)))) if self.is_activated else x
+        value = op.nn.conv2d(x, weights, self.stride, self.padding, self.dilation)
+        return op.nn.relu(op.add(value, bias)) if self.has_bias else value
+
+    def exactly(self) -> Array:
+        x, weights, bias = (torch.from_numpy(each).double() for each in (self.inputs, *self.constants))
+        x = torch.relu(x * 3) if self.is_activated else x
+        value = functional.conv2d(x, weights, None, self.stride, self.padding, self.dilation)
+        return (torch.relu(value + bias) if self.has_bias else value).numpy()
+
+
+CONVOLUTIONS = {
+    "pixels by weights": Convolution((1, 64, 8, 8), 64),
+    "the last rows and channels move back": Convolution((2, 32, 7, 5), 48, has_bias=True),
+    "an odd number of blocks of inputs": Convolution((1, 48, 6, 7), 32),
+    "a border": Convolution((1, 32, 9, 9), 32, kernel=3, padding=1, has_bias=True),
+    "a stride": Convolution((1, 32, 13, 13), 64, kernel=3, stride=2, padding=1),
+    "a dilation and an odd number of blocks": Convolution((2, 48, 9, 9), 32, kernel=3, dilation=2),
+    "an image that is activated": Convolution((1, 32, 16, 16), 32, is_activated=True),
+}
+
+
+@pytest.mark.parametrize("convolution", CONVOLUTIONS.values(), ids=CONVOLUTIONS)
+def test_a_convolution_by_tiles_is_as_exact_as_by_vectors(bench: Bench, convolution: Convolution) -> None:
+    by_tiles, by_vectors = bench.with_machine(vector_bits=512).both(convolution.build, convolution.inputs)
+
+    expected = convolution.exactly()
+    assert by_tiles.output.shape == expected.shape
+    assert largest_error(by_tiles.output, expected) <= 2 * largest_error(by_vectors.output, expected)
+    assert by_tiles.products != 0
+    assert by_vectors.products in (0, -1)
+
+
+def test_a_convolution_of_an_infinite_pixel_is_that_of_vectors(bench: Bench) -> None:
+    convolution = Convolution((1, 32, 9, 9), 32, kernel=3, padding=1)
+    image = convolution.inputs
+    image[0, 3, 4, 4] = np.inf
+
+    by_tiles, by_vectors = bench.with_machine(vector_bits=512).both(convolution.build, image)
+
+    finite = np.isfinite(by_vectors.output)
+    np.testing.assert_array_equal(by_tiles.output[~finite], by_vectors.output[~finite])
+    np.testing.assert_allclose(by_tiles.output[finite], by_vectors.output[finite], rtol=1e-4, atol=1e-4)
+
+
+def test_products_of_bfloat16_take_one_product_of_tiles(bench: Bench) -> None:
+    layer = Layer((40,), 96, 70)
+    narrow, (data,) = layer.constants[0], layer.inputs
+
+    def build(x: relax.Expr) -> relax.Expr:
+        factors = op.astype(x, "bfloat16"), op.astype(relax.const(narrow), "bfloat16")
+        return op.matmul(*factors, out_dtype="float32")
+
+    by_tiles, by_vectors = bench.both(build, data)
+
+    rounded = [torch.from_numpy(each).bfloat16().double().numpy() for each in (data, narrow)]
+    expected = rounded[0] @ rounded[1]
+    assert largest_error(by_tiles.output, expected) <= 2 * largest_error(by_vectors.output, expected)
+    assert by_tiles.products in (layer.products // 6, -1)
 
 
 def test_two_layers_of_a_library_use_tiles(bench: Bench) -> None:
