@@ -1,4 +1,4 @@
-"""Products and convolutions by tile registers agree with those by vectors: emulated, and with instructions."""
+"""Products and convolutions by tile registers agree with vectors: emulated, and with the instructions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.link import link_shared, run_zig
 from worker.compiler.schedules import default, tiles
 from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
-from worker.compiler.schedules.families.matmul.tiles import SIDE, AmxPlan
+from worker.compiler.schedules.families.matmul.tile_plan import SIDE, AmxPlan
 from worker.compiler.schedules.plans import with_plan
 from worker.compiler.schedules.processors import TILE_FEATURES, machine_of
 from worker.compiler.target import host_instruction_sets

@@ -7,7 +7,7 @@ import pytest
 import tvm
 
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, Unit
-from worker.compiler.schedules.families.matmul.tiles import SIDE, faster_by_tiles, tile_cycles, tile_plans
+from worker.compiler.schedules.families.matmul.tile_plan import SIDE, faster_by_tiles, tile_cycles, tile_plans
 from worker.compiler.schedules.processors import Machine, machine_of
 
 XEON = Machine(

@@ -41,8 +41,8 @@ from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PACKED_G
 from worker.compiler.schedules.blocks import guess
 from worker.compiler.schedules.families.matmul.dots import bits_of, unit_of
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, matmul_plans
-from worker.compiler.schedules.families.matmul.tiles import EXACT, NARROW, faster_by_tiles
-from worker.compiler.schedules.families.matmul.tiles import SIDE as TILE_SIDE
+from worker.compiler.schedules.families.matmul.tile_plan import EXACT, NARROW, faster_by_tiles
+from worker.compiler.schedules.families.matmul.tile_plan import SIDE as TILE_SIDE
 from worker.compiler.schedules.processors import Machine
 
 _MATMUL = tvm.ir.Op.get("relax.matmul")

@@ -239,7 +239,8 @@ _SUM_BITS = 32
 class Machine:
     """One core's ``Processor``, with caches in bytes, and the number of threads.
 
-    ``dot_features`` are LLVM's features whose instructions ``dot_instructions`` lists.
+    ``dot_features`` are LLVM's features whose instructions ``dot_instructions`` lists. ``has_tiles`` says whether
+    processes of the target may have Intel's tile registers.
     """
 
     vector_bits: int

@@ -25,7 +25,7 @@ from worker.compiler.schedules.families.convolution.winograd_plan import Winogra
 from worker.compiler.schedules.families.convolution.winograd_plan import cycles_of as winograd_cycles
 from worker.compiler.schedules.families.matmul.plan import MatmulPlan, MatmulShape
 from worker.compiler.schedules.families.matmul.plan import plan_cycles as matmul_cycles
-from worker.compiler.schedules.families.matmul.tiles import AmxPlan, tile_cycles
+from worker.compiler.schedules.families.matmul.tile_plan import AmxPlan, tile_cycles
 from worker.compiler.schedules.processors import Machine, machine_of
 
 _BYTES = 4

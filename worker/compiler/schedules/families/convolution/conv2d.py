@@ -54,7 +54,7 @@ from worker.compiler.schedules.families.convolution.windows import (
     tile_inside,
 )
 from worker.compiler.schedules.families.matmul.plan import MatmulShape
-from worker.compiler.schedules.families.matmul.tiles import SIDE, tile_cycles, tile_plans
+from worker.compiler.schedules.families.matmul.tile_plan import SIDE, tile_cycles, tile_plans
 from worker.compiler.schedules.plans import PlanChooser, by_rank
 from worker.compiler.schedules.processors import Machine, divisors
 

@@ -33,15 +33,8 @@ from worker.compiler.schedules.blocks import (
     split_place,
 )
 from worker.compiler.schedules.families.matmul.plan import MatmulShape
-from worker.compiler.schedules.families.matmul.tiles import (
-    SIDE,
-    AmxPlan,
-    Operands,
-    by_tiles,
-    or_zero,
-    tile_cycles,
-    tile_plans,
-)
+from worker.compiler.schedules.families.matmul.tile_plan import SIDE, AmxPlan, tile_cycles, tile_plans
+from worker.compiler.schedules.families.matmul.tiles import Operands, by_tiles, or_zero
 from worker.compiler.schedules.processors import Machine
 
 _GAIN = 0.9

@@ -34,7 +34,8 @@ some results are computed twice. Missing columns of a copied panel are zeros. Dy
 one for at least a tile's rows, and one for fewer, one by one. Dynamic columns are copied into a panel and
 stored from memory in a loop. A dynamic depth is summed in parts of ``steps`` and a rest.
 
-``dots`` writes products of narrow numbers for which the processor has an instruction, with other sums.
+``dots`` writes products of narrow numbers for which the processor has an instruction, with other sums, and
+``tiles`` those by tile registers.
 
 Source: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008, section 4 (GEBP),
 without packing the left operand. On Zen 3 with two cores, 64 x 256 x 256 runs at 180 GFLOP/s, where MKL
@@ -66,7 +67,8 @@ from worker.compiler.schedules.families.matmul.plan import (
     visits,
 )
 from worker.compiler.schedules.families.matmul.product import Product, find_product
-from worker.compiler.schedules.families.matmul.tiles import by_tiles, product_operands, tile_plans, uses_tiles
+from worker.compiler.schedules.families.matmul.tile_plan import tile_plans
+from worker.compiler.schedules.families.matmul.tiles import by_tiles, product_operands, uses_tiles
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import Machine
 

@@ -1,10 +1,10 @@
-"""Products of float32 by Intel's tile registers, which multiply bfloat16 (AMX).
+"""Products of float32 and bfloat16 by Intel's tile registers, which multiply bfloat16 (AMX).
 
 A float32 has 24 bits of mantissa, and a bfloat16 has 8 of them: each number is the exact sum of three, the
 nearest bfloat16, that of the rest, and the rest of that: high, middle and low. Of the nine products of two
 such sums, six are as exact as float32: the others are together below 2**-23 of the product, and float32
 rounds every sum to 2**-24. Six products of tiles are faster than one of vectors by 16 / 6 in theory, and by
-1.3 to 1.7 as measured::
+1.3 to 1.7 as measured. A bfloat16 is its only part, and its product one of tiles::
 
     for parallel task in (chunk of rows, group of panels):
         for part of the depth:
@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import reduce
 from math import ceil
 from typing import Any
 
@@ -47,75 +47,24 @@ from tvm import tirx
 from worker.compiler.schedules import nest, tiles
 from worker.compiler.schedules.blocks import split_place
 from worker.compiler.schedules.families.matmul.loops import Element
-from worker.compiler.schedules.families.matmul.plan import MatmulShape, matmul_plans, plan_cycles
 from worker.compiler.schedules.families.matmul.product import Product
-from worker.compiler.schedules.processors import CYCLES_PER_THREAD, Machine, threads_pay
+from worker.compiler.schedules.families.matmul.tile_plan import (
+    EXACT,
+    NARROW,
+    SIDE,
+    TERMS,
+    VECTORS,
+    AmxPlan,
+    faster_by_tiles,
+)
+from worker.compiler.schedules.processors import Machine
 
-_VECTORS = 2
-SIDE = _VECTORS * tiles.ROWS
-"""Rows and columns of four tiles of sums; packed weights have panels of as many columns."""
-
-_TERMS = {
-    1: ((0, 0),),
-    3: ((1, 1), (0, 1), (0, 2), (0, 0), (1, 0), (2, 0)),
-}
-"""By the parts of a number, which parts of the left and the right factor are multiplied, high, middle or low:
-in an order in which most pairs share a part with the one before."""
-
-_PRODUCT_CYCLES = 21
-"""Cycles of a product of two tiles where L2 holds both factors: 1.3 times those of the instruction."""
-_LEFT_CYCLES = 0.6
-"""Cycles to split one number of the left factor."""
-_RIGHT_CYCLES = 0.5
-"""Cycles to split one number of the right factor."""
-_STORE_CYCLES = 1
-"""Cycles to store one sum and apply the epilogue to it."""
-_GAIN = 0.9
-"""Tiles must take at most this share of the cycles of vectors."""
-_LEFT_SHARE = 0.5
-"""The part of L2 that a chunk's rows may fill."""
-_MOST_PLANS = 6
-_MOST_CHUNK = 16
 _EXACT_ROWS = 8
 """Rows whose sums registers hold, where sums are computed again in float32."""
 _SUMS_STRIDE = 4 * SIDE
 _MAGNITUDE = 0x7FFFFFFF
 _INFINITE = 0x7F800000
 _HIGH = 0xFFFF0000
-
-
-@dataclass(frozen=True)
-class AmxPlan:
-    """How a product is computed by tile registers.
-
-    Attributes:
-        chunk_tiles: the most pairs of row tiles of a task.
-        groups: the groups into which tasks divide the panels.
-        part_steps: the steps of 32 of a part of the depth.
-        parallel: whether to use several threads.
-    """
-
-    chunk_tiles: int
-    groups: int
-    part_steps: int
-    parallel: bool
-
-
-EXACT = 3
-"""The parts of a number of float32."""
-NARROW = 1
-"""The part of a number of bfloat16: it is the high one."""
-
-
-@lru_cache(maxsize=1024)
-def faster_by_tiles(shape: MatmulShape, machine: Machine, parts: int = EXACT) -> bool:
-    """Whether tile registers are expected to compute a product with sums of float32 faster than vectors."""
-    if not machine.has_tiles or shape.bits != 32 or shape.unit is not None:
-        return False
-    if shape.rows < SIDE or shape.columns < SIDE or shape.depth % tiles.ROWS:
-        return False
-    by_vectors = plan_cycles(matmul_plans(shape, machine)[0], shape, machine)
-    return tile_cycles(tile_plans(shape, machine, parts)[0], shape, machine, parts) < _GAIN * by_vectors
 
 
 def uses_tiles(product: Product, machine: Machine) -> bool:
@@ -140,50 +89,6 @@ def parts_of(product: Product) -> int | None:
 
 def _is_narrow(factor: Any) -> bool:
     return isinstance(factor, tirx.Cast) and nest.dtype_of(factor.value) == "bfloat16"
-
-
-@lru_cache(maxsize=1024)
-def tile_plans(shape: MatmulShape, machine: Machine, parts: int = EXACT) -> tuple[AmxPlan, ...]:
-    """The plans worth measuring, best first.
-
-    Args:
-        shape: the product.
-        machine: the processor.
-        parts: those of each number.
-    """
-    plans = _candidates(shape, machine, parts)
-    costs = {plan: tile_cycles(plan, shape, machine, parts) for plan in plans}
-    return tuple(sorted(costs, key=lambda plan: costs[plan])[:_MOST_PLANS])
-
-
-def _candidates(shape: MatmulShape, machine: Machine, parts: int) -> Iterator[AmxPlan]:
-    rows, panels = ceil(shape.rows / SIDE), ceil(shape.columns / SIDE)
-    steps = ceil(shape.depth / tiles.STEPS)
-    work = len(_TERMS[parts]) * _PRODUCT_CYCLES * 4 * rows * panels * steps
-    parallel = threads_pay(machine.threads, work, CYCLES_PER_THREAD)
-    threads = machine.threads if parallel else 1
-    most = _LEFT_SHARE * machine.l2_bytes / (2 * parts * SIDE * tiles.STEPS)
-    for chunk in range(1, min(rows, _MOST_CHUNK) + 1):
-        part = max(1, min(steps, int(most / chunk)))
-        part = ceil(steps / ceil(steps / part))
-        for groups in dict.fromkeys((1, min(threads, panels), min(2 * threads, panels))):
-            yield AmxPlan(chunk, groups, part, parallel)
-
-
-def tile_cycles(plan: AmxPlan, shape: MatmulShape, machine: Machine, parts: int = EXACT) -> float:
-    """Cycles of the thread with the most work."""
-    rows, panels = ceil(shape.rows / SIDE), ceil(shape.columns / SIDE)
-    chunks = ceil(rows / plan.chunk_tiles)
-    own_rows, own_panels = SIDE * rows / chunks, ceil(panels / plan.groups)
-    turns = ceil(shape.depth / (tiles.STEPS * plan.part_steps))
-    sums = own_rows * SIDE * own_panels
-    task = (
-        own_rows * shape.depth * _LEFT_CYCLES * parts / EXACT
-        + own_panels * SIDE * shape.depth * _RIGHT_CYCLES * parts / EXACT
-        + sums * shape.depth * len(_TERMS[parts]) * _PRODUCT_CYCLES / (tiles.ROWS**2 * tiles.STEPS)
-        + sums * turns * _STORE_CYCLES
-    )
-    return task * ceil(chunks * plan.groups / (machine.threads if plan.parallel else 1))
 
 
 @dataclass(frozen=True)
@@ -303,7 +208,7 @@ class _TileLoops:
             "left_tiles",
         )
         right = nest.workspace(
-            (self.operands.parts, plan.part_steps, _VECTORS, tiles.ROWS, tiles.ROWS), "uint32", "right_tiles"
+            (self.operands.parts, plan.part_steps, VECTORS, tiles.ROWS, tiles.ROWS), "uint32", "right_tiles"
         )
         kept = (self._most_panels, plan.chunk_tiles) if turns > 1 else (1, 1)
         sums = nest.workspace((*kept, SIDE, SIDE), "float32", "sums")
@@ -399,13 +304,13 @@ class _TileLoops:
 
     def _split_right(self, right: Any, panel: Any, start: Any, steps: int) -> tirx.Stmt:
         """Split a panel of the right factor, from the step ``start`` on: two steps of the depth at a time."""
-        rest = nest.registers((_VECTORS, 2, tiles.ROWS), "float32", "rest")
+        rest = nest.registers((VECTORS, 2, tiles.ROWS), "float32", "rest")
 
         def each(statement: Element) -> tirx.Stmt:
             def vector(number: Any) -> tirx.Stmt:
                 return self._vector(lambda lane: statement(number // 2, number % 2, lane))
 
-            return nest.unrolled(2 * _VECTORS, vector, self._index)
+            return nest.unrolled(2 * VECTORS, vector, self._index)
 
         def of_line(step: Any, line: Any) -> tirx.Stmt:
             def load(v: Any, odd: Any, lane: Any) -> tirx.Stmt:
@@ -421,7 +326,7 @@ class _TileLoops:
 
                     return self._vector(word)
 
-                return nest.unrolled(_VECTORS, vector, self._index)
+                return nest.unrolled(VECTORS, vector, self._index)
 
             less = each(lambda v, odd, lane: nest.store(rest, _lower(rest[v, odd, lane]), v, odd, lane))
             return nest.sequence(nest.declare(rest), each(load), *self._parts_kept(keep, less))
@@ -457,7 +362,7 @@ class _TileLoops:
         def of_step(step: Any) -> tirx.Stmt:
             statements: list[tirx.Stmt] = []
             held: tuple[int | None, int | None] = (None, None)
-            for of_left, of_right in _TERMS[self.operands.parts]:
+            for of_left, of_right in TERMS[self.operands.parts]:
                 if of_left != held[0]:
                     statements += [
                         tiles.load(lefts[i], left, of_left, pair * 2 + i, step, 0, 0) for i in range(2)
@@ -480,9 +385,9 @@ class _TileLoops:
 
         def over_sums(statement: Element) -> tirx.Stmt:
             def vector(number: Any) -> tirx.Stmt:
-                return self._vector(lambda lane: statement(number // _VECTORS, number % _VECTORS, lane))
+                return self._vector(lambda lane: statement(number // VECTORS, number % VECTORS, lane))
 
-            return nest.serial(_VECTORS * SIDE, vector, self._index)
+            return nest.serial(VECTORS * SIDE, vector, self._index)
 
         def total(r: Any, v: Any, lane: Any) -> Any:
             return sums[(*place, r, v * tiles.ROWS + lane)]
@@ -504,13 +409,13 @@ class _TileLoops:
 
     def _exactly(self, sums: Any, place: tuple[Any, Any], row: Any, panel: Any) -> tirx.Stmt:
         """The sums in float32, a few rows at a time."""
-        own = nest.registers((_EXACT_ROWS, _VECTORS, tiles.ROWS), "float32", "own")
+        own = nest.registers((_EXACT_ROWS, VECTORS, tiles.ROWS), "float32", "own")
 
         def each(statement: Element) -> tirx.Stmt:
             def vector(number: Any) -> tirx.Stmt:
-                return self._vector(lambda lane: statement(number // _VECTORS, number % _VECTORS, lane))
+                return self._vector(lambda lane: statement(number // VECTORS, number % VECTORS, lane))
 
-            return nest.unrolled(_EXACT_ROWS * _VECTORS, vector, self._index)
+            return nest.unrolled(_EXACT_ROWS * VECTORS, vector, self._index)
 
         def of_rows(number: Any) -> tirx.Stmt:
             first = number * _EXACT_ROWS
