@@ -239,8 +239,8 @@ _SUM_BITS = 32
 class Machine:
     """One core's ``Processor``, with caches in bytes, and the number of threads.
 
-    ``dot_features`` are LLVM's features whose instructions ``dot_instructions`` lists. ``has_tiles`` says whether
-    processes of the target may have Intel's tile registers.
+    ``dot_features`` are LLVM's features whose instructions ``dot_instructions`` lists. ``has_tiles`` is set
+    if the processor has tile registers (``tiles``) that the system may grant.
     """
 
     vector_bits: int
