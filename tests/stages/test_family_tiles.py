@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import family_samples
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -21,9 +22,10 @@ from tvm import relax, te, tirx
 from bessemer.contract.triple import LINUX_X86_64
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.link import link_shared, run_zig
+from worker.compiler.layout.pack_linear import PanelWidths, pack_linear_weights
 from worker.compiler.schedules import default, tiles
 from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
-from worker.compiler.schedules.families.matmul.tile_plan import SIDE, AmxPlan
+from worker.compiler.schedules.families.matmul.tile_plan import PANEL, AmxPlan
 from worker.compiler.schedules.plans import with_plan
 from worker.compiler.schedules.processors import TILE_FEATURES, machine_of
 from worker.compiler.target import host_instruction_sets
@@ -214,7 +216,7 @@ class Layer:
     @property
     def products(self) -> int:
         """The products of tiles."""
-        return ceil(prod(self.rows) / SIDE) * ceil(self.columns / SIDE) * self.depth // 32 * ADDITIONS
+        return ceil(prod(self.rows) / PANEL) * ceil(self.columns / PANEL) * ceil(self.depth / 32) * ADDITIONS
 
     def build(self, x: relax.Expr, *shortcut: relax.Expr) -> relax.Expr:
         weights, bias = map(relax.const, self.constants)
@@ -243,6 +245,7 @@ LAYERS = {
     "a residual": Layer((2, 35), 64, 45, has_residual=True),
     "a bias, ReLU and a residual": Layer((40,), 64, 50, has_bias=True, has_residual=True),
     "a long depth": Layer((40,), 2048, 40),
+    "half a step at the end": Layer((40,), 80, 40),
 }
 
 
@@ -513,7 +516,22 @@ def test_weights_are_packed_for_tiles_where_these_are_used(
 
     module = bench.optimized(product_of(rows, 96, 90, dtype))
 
-    assert (packed_shapes(module) == [(3, 96, SIDE)]) is expected
+    assert (packed_shapes(module) == [(3, 96, PANEL)]) is expected
+
+
+def test_entry_points_share_packed_weights_of_bfloat16() -> None:
+    machine = replace(machine_of(target_of("emeraldrapids")), fma_ports=0.1)
+    weights = relax.const(np.ones((96, 90), ml_dtypes.bfloat16), "bfloat16")
+    x = relax.Var("x", relax.TensorType((64, 96), "bfloat16"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            product = builder.emit_output(op.matmul(x, weights, out_dtype="float32"))
+        builder.emit_func_output(product)
+
+    module = pack_linear_weights(machine, PanelWidths())(builder.get())
+
+    assert packed_shapes(module) == [(3, 96, PANEL)]
 
 
 @pytest.mark.parametrize(

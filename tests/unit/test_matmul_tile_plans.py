@@ -7,19 +7,15 @@ import pytest
 import tvm
 
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, Unit
-from worker.compiler.schedules.families.matmul.tile_plan import SIDE, faster_by_tiles, tile_cycles, tile_plans
-from worker.compiler.schedules.processors import Machine, machine_of
-
-XEON = Machine(
-    vector_bits=512,
-    registers=32,
-    threads=2,
-    l1_bytes=48 * 1024,
-    l2_bytes=2048 * 1024,
-    l1_ways=12,
-    has_halves=True,
-    has_tiles=True,
+from worker.compiler.schedules.families.matmul.tile_plan import (
+    PANEL,
+    faster_by_tiles,
+    tile_cycles,
+    tile_plans,
 )
+from worker.compiler.schedules.processors import machine_from, machine_of
+
+XEON = replace(machine_from("emeraldrapids", frozenset({"avx512f"}), threads=2), has_tiles=True)
 SLOW_VECTORS = replace(XEON, fma_ports=0.1)
 MACHINES = {
     "two threads": XEON,
@@ -30,7 +26,7 @@ MACHINES = {
 SHAPES = [
     MatmulShape(rows, depth, columns, 32)
     for rows in (32, 33, 100, 197, 1576, 25088)
-    for depth in (32, 96, 768, 3072)
+    for depth in (32, 80, 768, 3072)
     for columns in (32, 70, 160, 768, 3072)
 ]
 
@@ -59,7 +55,8 @@ def test_tiles_are_faster_where_splitting_the_factors_takes_a_small_part_of_the_
         pytest.param(MatmulShape(32, 32, 32, 32), True, id="one that just fills them"),
         pytest.param(MatmulShape(31, 256, 256, 32), False, id="few rows"),
         pytest.param(MatmulShape(256, 256, 31, 32), False, id="few columns"),
-        pytest.param(MatmulShape(256, 250, 256, 32), False, id="a depth that is no multiple of 32"),
+        pytest.param(MatmulShape(256, 250, 256, 32), False, id="a depth that is no multiple of 16"),
+        pytest.param(MatmulShape(256, 48, 256, 32), True, id="a depth that ends with half a step"),
         pytest.param(MatmulShape(256, 256, 256, 16), False, id="half precision"),
         pytest.param(MatmulShape(256, 256, 256, 64), False, id="double precision"),
         pytest.param(
@@ -86,7 +83,7 @@ def test_plans_differ_and_come_in_the_order_of_their_cycles(name: str) -> None:
 def test_every_task_has_rows_and_panels_and_every_part_has_steps(name: str) -> None:
     machine = MACHINES[name]
     for shape in SHAPES:
-        pairs, panels, steps = ceil(shape.rows / SIDE), ceil(shape.columns / SIDE), shape.depth // 32
+        pairs, panels, steps = ceil(shape.rows / PANEL), ceil(shape.columns / PANEL), ceil(shape.depth / 32)
         for plan in tile_plans(shape, machine):
             assert 1 <= plan.chunk_tiles <= pairs
             assert 1 <= plan.groups <= panels
@@ -99,7 +96,7 @@ def test_half_of_the_cache_holds_the_parts_of_a_chunks_rows(name: str) -> None:
     machine = MACHINES[name]
     for shape in SHAPES:
         for plan in tile_plans(shape, machine):
-            split_bytes = plan.chunk_tiles * SIDE * plan.part_steps * 32 * 3 * 2
+            split_bytes = plan.chunk_tiles * PANEL * plan.part_steps * 32 * 3 * 2
             assert plan.part_steps == 1 or split_bytes <= machine.l2_bytes / 2
 
 

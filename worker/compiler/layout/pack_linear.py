@@ -4,7 +4,8 @@
 
 ``W`` is ``[depth, columns]`` and constant, or depends on separate parameters alone. Packed it is ``[panels,
 depth, panel columns]``: the columns of one panel lie side by side, so the kernel reads it front to back.
-``matmul_plans`` chooses the panel width: the columns of its register tile.
+``matmul_plans`` chooses the panel width, the columns of its register tile; it is 32 where tile registers
+compute the product.
 
     linear[..., column] = sum over k of x[..., k] * packed[panel, k, column - start]
     panel = column // width, start = min(panel * width, columns - width)
@@ -41,8 +42,7 @@ from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PACKED_G
 from worker.compiler.schedules.blocks import guess
 from worker.compiler.schedules.families.matmul.dots import bits_of, unit_of
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, matmul_plans
-from worker.compiler.schedules.families.matmul.tile_plan import EXACT, NARROW, faster_by_tiles
-from worker.compiler.schedules.families.matmul.tile_plan import SIDE as TILE_SIDE
+from worker.compiler.schedules.families.matmul.tile_plan import EXACT, NARROW, PANEL, faster_by_tiles
 from worker.compiler.schedules.processors import Machine
 
 _MATMUL = tvm.ir.Op.get("relax.matmul")
@@ -51,7 +51,8 @@ _MATMUL = tvm.ir.Op.get("relax.matmul")
 class PanelWidths:
     """The panel width of each matrix. The first entry point that uses one decides for the others.
 
-    Then all read the same packed copy, and the library holds it once.
+    Then all read the same packed copy, and the library holds it once. If the first has too few rows for tile
+    registers, the others do not use them either.
     """
 
     def __init__(self) -> None:
@@ -178,7 +179,7 @@ class _Packer(PyExprMutator):
     def _width(self, weights: relax.Expr, sizes: MatmulShape, by_tiles: bool) -> int:
         """The best panel width; one of whole vectors if entry points with more rows may read the panels."""
         if by_tiles:
-            best = TILE_SIDE
+            best = PANEL
         else:
             plans = matmul_plans(sizes, self._machine)
             if self._widths is None:
@@ -194,7 +195,8 @@ class _Packer(PyExprMutator):
         value = resolve(weights, self.lookup_binding)
         if isinstance(value, GenericConst):
             array = np.ascontiguousarray(array_of(value))
-            return array.shape, hashlib.blake2b(array.data, digest_size=16).digest()
+            data = array.view("uint8").data  # bfloat16 has no buffer of its own
+            return array.shape, str(array.dtype), hashlib.blake2b(data, digest_size=16).digest()
         if isinstance(value, relax.Call):
             return value.op.name, str(value.attrs), *map(self._identity, value.args)
         return str(value)

@@ -174,9 +174,9 @@ def loads_of(node: Any) -> tuple[Any, ...]:
     return tuple(loads)
 
 
-def with_loops(function: tirx.PrimFunc, loops: tirx.Stmt) -> tirx.PrimFunc:
-    """The function with these loops, in a root block as TVM's passes expect."""
-    root = s_tir.SBlock([], [], [], "root", loops)
+def with_loops(function: tirx.PrimFunc, loops: tirx.Stmt, buffers: Sequence[Any] = ()) -> tirx.PrimFunc:
+    """The function with these loops, in a root block that allocates buffers, as TVM's passes expect."""
+    root = s_tir.SBlock([], [], [], "root", loops, alloc_buffers=list(buffers))
     return function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), root))
 
 

@@ -20,6 +20,8 @@ are read, and the row's sums stay in memory. Weights that come from memory are p
 An image that a block scales and activates (``ACTIVATED``) is computed a row at a time; the groups of blocks
 of that row are then inside the task.
 
+Where tile registers are faster, the function has their loops beside these (``tiles``).
+
 Edges: the last, shorter tile of a row is compiled separately (LoopPartition). Short rows are joined to one
 long row, so a tile may go on in the next row. The border is a copy, so the window has no branch.
 
@@ -36,7 +38,6 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
 
-from worker.compiler.schedules import tiles
 from worker.compiler.schedules.annotations import ACTIVATED, CONVOLUTION, GROUP_BLOCKS, PARTITION
 from worker.compiler.schedules.families.convolution.prefetch import (
     NextWeights,
@@ -54,9 +55,10 @@ from worker.compiler.schedules.families.convolution.windows import (
     tile_inside,
 )
 from worker.compiler.schedules.families.matmul.plan import MatmulShape
-from worker.compiler.schedules.families.matmul.tile_plan import SIDE, tile_cycles, tile_plans
+from worker.compiler.schedules.families.matmul.tile_plan import PANEL, cycles_if_faster, tile_plans
 from worker.compiler.schedules.plans import PlanChooser, by_rank
 from worker.compiler.schedules.processors import Machine, divisors
+from worker.compiler.schedules.tiles import ROWS as TILE_ROWS
 
 _MAX_BLOCKS = 8
 _MAX_COLUMNS = 28
@@ -169,12 +171,13 @@ def write_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser
         return None
     whole, windows = windows, cut_row(schedule, windows)
     shape = _shape(schedule, windows, is_cut=windows is not whole)
-    plans = convolution_plans(shape, machine)
-    tiled = find_tiled(original, machine, vector_cycles(shape, machine))
+    tiled = find_tiled(original, machine, vector_cycles(shape, machine)) if machine.has_tiles else None
     if tiled is not None:
         vectors = write_conv2d(original, replace(machine, has_tiles=False), PlanChooser(None))
-        by_tiles = choose(tile_plans(tiled.shape, machine), tiled.shape)
-        return None if vectors is None else write_tiled(vectors, tiled, by_tiles)
+        if vectors is None:
+            return None
+        return write_tiled(vectors, tiled, choose(tile_plans(tiled.shape, machine), tiled.shape))
+    plans = convolution_plans(shape, machine)
     by_rows = tuple(plan for plan in plans if _goes_by_rows(plan)) if _is_activated(schedule, windows) else ()
     plan = choose(by_rows or plans, shape)
     if by_rows:
@@ -244,7 +247,8 @@ def direct_cycles(shape: ConvolutionShape, machine: Machine) -> float:
     product = tiled_product(shape, machine)
     if product is None:
         return by_vectors
-    return min(by_vectors, tile_cycles(tile_plans(product, machine)[0], product, machine))
+    by_tiles = cycles_if_faster(product, machine, by_vectors)
+    return by_vectors if by_tiles is None else by_tiles
 
 
 def tiled_product(shape: ConvolutionShape, machine: Machine) -> MatmulShape | None:
@@ -252,7 +256,7 @@ def tiled_product(shape: ConvolutionShape, machine: Machine) -> MatmulShape | No
     lanes = machine.lanes(shape.bits)
     is_whole = shape.groups == 1 and shape.blocks > 1 and not shape.is_plain
     rows = shape.batch * shape.rows * shape.columns
-    if not machine.has_tiles or lanes != tiles.ROWS or not is_whole or rows < SIDE or shape.only_whole:
+    if not machine.has_tiles or lanes != TILE_ROWS or not is_whole or rows < PANEL or shape.only_whole:
         return None
     pairs = ceil(shape.channels / 2)
     depth = shape.taps // shape.channels * 2 * pairs

@@ -8,9 +8,11 @@ blocks of input channels at a tap::
     step       pair of input blocks, tap row, tap column
 
 Each task splits the pixels of its rows once for every tap, so few output channels do not repay it. A border
-is computed where a pixel is read, and copied to nowhere.
+is computed where a pixel is read, and never copied.
 
-Edges: see ``matmul.tiles``; an odd number of output blocks computes one block twice.
+Edges: see ``matmul.tiles``. If the number of output blocks is odd, one is computed twice; if that of input
+blocks is, zeros fill the last step. A convolution in front of a depthwise one or a pool is a chain, and left
+to vectors.
 """
 
 from __future__ import annotations
@@ -33,12 +35,10 @@ from worker.compiler.schedules.blocks import (
     split_place,
 )
 from worker.compiler.schedules.families.matmul.plan import MatmulShape
-from worker.compiler.schedules.families.matmul.tile_plan import SIDE, AmxPlan, tile_cycles, tile_plans
+from worker.compiler.schedules.families.matmul.tile_plan import PANEL, AmxPlan, cycles_if_faster
 from worker.compiler.schedules.families.matmul.tiles import Operands, by_tiles, or_zero
 from worker.compiler.schedules.processors import Machine
 
-_GAIN = 0.9
-"""Tiles must take at most this share of the cycles of vectors."""
 _PAIR = tiles.STEPS // tiles.ROWS
 """Blocks of input channels of a step, and of output channels of a panel."""
 
@@ -48,7 +48,6 @@ class TiledConvolution:
 
     Attributes:
         shape: the sizes of its product.
-        operands: what the loops read and write.
     """
 
     def __init__(self, main: Block, border: Block | None, epilogue: Block | None) -> None:
@@ -135,21 +134,16 @@ class TiledConvolution:
 
 def find_tiled(schedule: s_tir.Schedule, machine: Machine, vector_cycles: float) -> TiledConvolution | None:
     """The convolution of a function, if tile registers compute it in fewer cycles than vectors."""
-    if not machine.has_tiles:
-        return None
     found = _read_convolution(schedule)
-    if found is None or found.shape.rows < SIDE:
+    if found is None or found.shape.rows < PANEL:
         return None
-    cycles = tile_cycles(tile_plans(found.shape, machine)[0], found.shape, machine)
-    return found if cycles < _GAIN * vector_cycles else None
+    return None if cycles_if_faster(found.shape, machine, vector_cycles) is None else found
 
 
 def write_tiled(function: tirx.PrimFunc, tiled: TiledConvolution, plan: AmxPlan) -> tirx.PrimFunc:
     """The function by tile registers, or with its own loops where the process may not use them."""
     root = function.body.block
-    loops = by_tiles(tiled.operands(), plan, root.body)
-    whole = s_tir.SBlock([], [], [], "root", loops, alloc_buffers=root.alloc_buffers)
-    return function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), whole))
+    return nest.with_loops(function, by_tiles(tiled.operands(), plan, root.body), root.alloc_buffers)
 
 
 def _read_convolution(schedule: s_tir.Schedule) -> TiledConvolution | None:

@@ -8,7 +8,8 @@
 
 L2 holds a chunk's rows of the hidden matrix, which many models make four times as wide as their input: it is
 never in memory. Each task reads all weights, so chains whose weights outgrow L2 are left as two
-functions, as are those whose hidden matrix is not much larger than L2.
+functions, as are those whose hidden matrix is not much larger than L2, and those of two products that both
+use tile registers.
 
 Edges: the last chunk moves back over its neighbor, and the last tile of a chunk as well.
 """

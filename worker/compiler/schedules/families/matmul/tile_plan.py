@@ -18,15 +18,19 @@ from worker.compiler.schedules.families.matmul.plan import MatmulShape, matmul_p
 from worker.compiler.schedules.processors import CYCLES_PER_THREAD, Machine, threads_pay
 
 VECTORS = 2
-SIDE = VECTORS * tiles.ROWS
+PANEL = VECTORS * tiles.ROWS
 """Rows and columns of four tiles of sums; packed weights have panels of as many columns."""
 
+EXACT = 3
+"""The parts of a number of float32."""
+NARROW = 1
+"""The part of a number of bfloat16: it is the high one."""
 TERMS = {
-    1: ((0, 0),),
-    3: ((1, 1), (0, 1), (0, 2), (0, 0), (1, 0), (2, 0)),
+    NARROW: ((0, 0),),
+    EXACT: ((1, 1), (0, 1), (0, 2), (0, 0), (1, 0), (2, 0)),
 }
 """By the parts of a number, which parts of the left and the right factor are multiplied, high, middle or low:
-in an order in which most pairs share a part with the one before."""
+in an order in which each pair shares a part with the one before."""
 
 _PRODUCT_CYCLES = 21
 """Cycles of a product of two tiles where L2 holds both factors: 1.3 times those of the instruction."""
@@ -53,18 +57,14 @@ class AmxPlan:
         groups: the groups into which tasks divide the panels.
         part_steps: the steps of 32 of a part of the depth.
         parallel: whether to use several threads.
+        parts: those of each number, ``EXACT`` or ``NARROW``.
     """
 
     chunk_tiles: int
     groups: int
     part_steps: int
     parallel: bool
-
-
-EXACT = 3
-"""The parts of a number of float32."""
-NARROW = 1
-"""The part of a number of bfloat16: it is the high one."""
+    parts: int
 
 
 @lru_cache(maxsize=1024)
@@ -72,10 +72,18 @@ def faster_by_tiles(shape: MatmulShape, machine: Machine, parts: int = EXACT) ->
     """Whether tile registers are expected to compute a product with sums of float32 faster than vectors."""
     if not machine.has_tiles or shape.bits != 32 or shape.unit is not None:
         return False
-    if shape.rows < SIDE or shape.columns < SIDE or shape.depth % tiles.ROWS:
+    if shape.rows < PANEL or shape.columns < PANEL or shape.depth % tiles.ROWS:
         return False
     by_vectors = plan_cycles(matmul_plans(shape, machine)[0], shape, machine)
-    return tile_cycles(tile_plans(shape, machine, parts)[0], shape, machine, parts) < _GAIN * by_vectors
+    return cycles_if_faster(shape, machine, by_vectors, parts) is not None
+
+
+def cycles_if_faster(
+    shape: MatmulShape, machine: Machine, by_vectors: float, parts: int = EXACT
+) -> float | None:
+    """The cycles of a product by tile registers; None if vectors take hardly more."""
+    cycles = tile_cycles(tile_plans(shape, machine, parts)[0], shape, machine)
+    return cycles if cycles < _GAIN * by_vectors else None
 
 
 @lru_cache(maxsize=1024)
@@ -87,36 +95,35 @@ def tile_plans(shape: MatmulShape, machine: Machine, parts: int = EXACT) -> tupl
         machine: the processor.
         parts: those of each number.
     """
-    plans = _candidates(shape, machine, parts)
-    costs = {plan: tile_cycles(plan, shape, machine, parts) for plan in plans}
+    costs = {plan: tile_cycles(plan, shape, machine) for plan in _candidates(shape, machine, parts)}
     return tuple(sorted(costs, key=lambda plan: costs[plan])[:_MOST_PLANS])
 
 
 def _candidates(shape: MatmulShape, machine: Machine, parts: int) -> Iterator[AmxPlan]:
-    rows, panels = ceil(shape.rows / SIDE), ceil(shape.columns / SIDE)
+    rows, panels = ceil(shape.rows / PANEL), ceil(shape.columns / PANEL)
     steps = ceil(shape.depth / tiles.STEPS)
     work = len(TERMS[parts]) * _PRODUCT_CYCLES * 4 * rows * panels * steps
     parallel = threads_pay(machine.threads, work, CYCLES_PER_THREAD)
     threads = machine.threads if parallel else 1
-    most = _LEFT_SHARE * machine.l2_bytes / (2 * parts * SIDE * tiles.STEPS)
+    most = _LEFT_SHARE * machine.l2_bytes / (2 * parts * PANEL * tiles.STEPS)
     for chunk in range(1, min(rows, _MOST_CHUNK) + 1):
         part = max(1, min(steps, int(most / chunk)))
         part = ceil(steps / ceil(steps / part))
         for groups in dict.fromkeys((1, min(threads, panels), min(2 * threads, panels))):
-            yield AmxPlan(chunk, groups, part, parallel)
+            yield AmxPlan(chunk, groups, part, parallel, parts)
 
 
-def tile_cycles(plan: AmxPlan, shape: MatmulShape, machine: Machine, parts: int = EXACT) -> float:
+def tile_cycles(plan: AmxPlan, shape: MatmulShape, machine: Machine) -> float:
     """Cycles of the thread with the most work."""
-    rows, panels = ceil(shape.rows / SIDE), ceil(shape.columns / SIDE)
+    rows, panels = ceil(shape.rows / PANEL), ceil(shape.columns / PANEL)
     chunks = ceil(rows / plan.chunk_tiles)
-    own_rows, own_panels = SIDE * rows / chunks, ceil(panels / plan.groups)
+    own_rows, own_panels = PANEL * rows / chunks, ceil(panels / plan.groups)
     turns = ceil(shape.depth / (tiles.STEPS * plan.part_steps))
-    sums = own_rows * SIDE * own_panels
+    sums = own_rows * PANEL * own_panels
     task = (
-        own_rows * shape.depth * _LEFT_CYCLES * parts / EXACT
-        + own_panels * SIDE * shape.depth * _RIGHT_CYCLES * parts / EXACT
-        + sums * shape.depth * len(TERMS[parts]) * _PRODUCT_CYCLES / (tiles.ROWS**2 * tiles.STEPS)
+        own_rows * shape.depth * _LEFT_CYCLES * plan.parts / EXACT
+        + own_panels * PANEL * shape.depth * _RIGHT_CYCLES * plan.parts / EXACT
+        + sums * shape.depth * len(TERMS[plan.parts]) * _PRODUCT_CYCLES / (tiles.ROWS**2 * tiles.STEPS)
         + sums * turns * _STORE_CYCLES
     )
     return task * ceil(chunks * plan.groups / (machine.threads if plan.parallel else 1))

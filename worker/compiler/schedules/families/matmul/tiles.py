@@ -4,7 +4,7 @@ A float32 has 24 bits of mantissa, and a bfloat16 has 8 of them: each number is 
 nearest bfloat16, that of the rest, and the rest of that: high, middle and low. Of the nine products of two
 such sums, six are as exact as float32: the others are together below 2**-23 of the product, and float32
 rounds every sum to 2**-24. Six products of tiles are faster than one of vectors by 16 / 6 in theory, and by
-1.3 to 1.7 as measured. A bfloat16 is its only part, and its product one of tiles::
+1.3 to 1.6 as measured. A bfloat16 is its only part, and its product one of tiles::
 
     for parallel task in (chunk of rows, group of panels):
         for part of the depth:
@@ -25,9 +25,10 @@ tiles of the left factor, which every panel reads again, and those of one panel.
 the sums of 32 x 32 stay in L1; otherwise memory keeps those of a task.
 
 Edges: the last rows move back over their neighbors, as do the last panel's columns. Zeros fill the second
-half of the last step. The parts of an infinite number are infinite or not numbers, and so is the sum: it is
-computed again. Tiles take subnormal numbers for zeros, so products below 1e-30 lose digits with their parts.
-If the process may not use tile registers, the loops of ``loops`` run.
+half of the last step. The lower parts of an infinite number are NaN, and so is the sum: it is computed again.
+Where only one of two overlapping blocks is, either result may remain. Tiles take subnormal numbers for zeros,
+so products below 1e-30 lose digits with their parts. If the process may not use tile registers, the loops of
+``loops`` run.
 
 Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype for
 Higher-Precision Computations", 2019, for the split; Intel 64 and IA-32 Architectures Optimization Reference
@@ -51,7 +52,7 @@ from worker.compiler.schedules.families.matmul.product import Product
 from worker.compiler.schedules.families.matmul.tile_plan import (
     EXACT,
     NARROW,
-    SIDE,
+    PANEL,
     TERMS,
     VECTORS,
     AmxPlan,
@@ -61,7 +62,7 @@ from worker.compiler.schedules.processors import Machine
 
 _EXACT_ROWS = 8
 """Rows whose sums registers hold, where sums are computed again in float32."""
-_SUMS_STRIDE = 4 * SIDE
+_SUMS_STRIDE = 4 * PANEL
 _MAGNITUDE = 0x7FFFFFFF
 _INFINITE = 0x7F800000
 _HIGH = 0xFFFF0000
@@ -74,7 +75,7 @@ def uses_tiles(product: Product, machine: Machine) -> bool:
         parts is not None
         and not product.is_dynamic
         and not product.batch
-        and product.packed == SIDE
+        and product.packed == PANEL
         and faster_by_tiles(product.shape, machine, parts)
     )
 
@@ -104,7 +105,6 @@ class Operands:
         right: ``(panel, step, place, vector, lane)``: the right factor, at a place of the step.
         result: ``(sum, row, panel, vector, lane)``: the statement that stores a result.
         rows_inside: whether rows lie closer together in memory than steps.
-        parts: those of each number.
     """
 
     rows: int
@@ -115,7 +115,6 @@ class Operands:
     right: Callable[[Any, Any, Any, Any, Any], Any]
     result: Callable[[Any, Any, Any, Any, Any], tirx.Stmt]
     rows_inside: bool = False
-    parts: int = EXACT
 
 
 def product_operands(product: Product) -> Operands:
@@ -135,19 +134,18 @@ def product_operands(product: Product) -> Operands:
         return or_zero(step * 2 + place // tiles.ROWS, halves, value)
 
     def result(value: Any, row: Any, panel: Any, vector: Any, lane: Any) -> tirx.Stmt:
-        last = tirx.IntImm(index, product.column.extent - SIDE)
-        column = tirx.Min(panel * SIDE, last) + vector * tiles.ROWS + lane
+        last = tirx.IntImm(index, product.column.extent - PANEL)
+        column = tirx.Min(panel * PANEL, last) + vector * tiles.ROWS + lane
         return product.result(value, {**split_place(row, product.rows), product.column.var: column})
 
     return Operands(
         rows=shape.rows,
-        panels=ceil(shape.columns / SIDE),
+        panels=ceil(shape.columns / PANEL),
         steps=ceil(halves / 2),
         index=index,
         left=left,
         right=right,
         result=result,
-        parts=parts_of(product) or EXACT,
     )
 
 
@@ -176,7 +174,7 @@ class _TileLoops:
     @property
     def _pairs(self) -> int:
         """Pairs of row tiles."""
-        return ceil(self.operands.rows / SIDE)
+        return ceil(self.operands.rows / PANEL)
 
     @property
     def _turns(self) -> int:
@@ -203,15 +201,15 @@ class _TileLoops:
         first_pair, pairs = nest.share(chunk, self._pairs, plan.chunk_tiles)
         first_panel, panels = nest.portion(group, self.operands.panels, plan.groups)
         left = nest.workspace(
-            (self.operands.parts, 2 * plan.chunk_tiles, plan.part_steps, tiles.ROWS, tiles.STEPS),
+            (self.plan.parts, 2 * plan.chunk_tiles, plan.part_steps, tiles.ROWS, tiles.STEPS),
             "uint16",
             "left_tiles",
         )
         right = nest.workspace(
-            (self.operands.parts, plan.part_steps, VECTORS, tiles.ROWS, tiles.ROWS), "uint32", "right_tiles"
+            (self.plan.parts, plan.part_steps, VECTORS, tiles.ROWS, tiles.ROWS), "uint32", "right_tiles"
         )
         kept = (self._most_panels, plan.chunk_tiles) if turns > 1 else (1, 1)
-        sums = nest.workspace((*kept, SIDE, SIDE), "float32", "sums")
+        sums = nest.workspace((*kept, PANEL, PANEL), "float32", "sums")
 
         def part(start: Any, steps: int, *, is_first: bool, is_last: bool) -> tirx.Stmt:
             def of_pair(pair: Any) -> tirx.Stmt:
@@ -251,19 +249,19 @@ class _TileLoops:
 
     def _row_of(self, pair: Any) -> Any:
         """The first row of a pair, moved back so that all rows exist."""
-        return tirx.Min(pair * SIDE, self._number(self.operands.rows - SIDE))
+        return tirx.Min(pair * PANEL, self._number(self.operands.rows - PANEL))
 
     def _vector(self, statement: Callable[[Any], tirx.Stmt], lanes: int = tiles.ROWS) -> tirx.Stmt:
         return nest.vectorized(lanes, statement, self._index)
 
     def _part(self, value: Any, part: int) -> Any:
         """The bits of a number whose upper half is its part. The last is exact, also for NaN."""
-        return _bits(value) if part == self.operands.parts - 1 else _rounded(value)
+        return _bits(value) if part == self.plan.parts - 1 else _rounded(value)
 
     def _parts_kept(self, keep: Callable[[int], tirx.Stmt], less: tirx.Stmt) -> Iterator[tirx.Stmt]:
         """Keep each part of some numbers, and take it away from them."""
         yield keep(0)
-        for part in range(1, self.operands.parts):
+        for part in range(1, self.plan.parts):
             yield less
             yield keep(part)
 
@@ -293,7 +291,7 @@ class _TileLoops:
             return nest.sequence(nest.declare(rest), loaded, *self._parts_kept(keep, less))
 
         def over_rows(body: nest.Body) -> tirx.Stmt:
-            return nest.serial(SIDE, body, self._index)
+            return nest.serial(PANEL, body, self._index)
 
         def over_steps(body: nest.Body) -> tirx.Stmt:
             return nest.serial(steps, body, self._index)
@@ -362,7 +360,7 @@ class _TileLoops:
         def of_step(step: Any) -> tirx.Stmt:
             statements: list[tirx.Stmt] = []
             held: tuple[int | None, int | None] = (None, None)
-            for of_left, of_right in TERMS[self.operands.parts]:
+            for of_left, of_right in TERMS[self.plan.parts]:
                 if of_left != held[0]:
                     statements += [
                         tiles.load(lefts[i], left, of_left, pair * 2 + i, step, 0, 0) for i in range(2)
@@ -387,7 +385,7 @@ class _TileLoops:
             def vector(number: Any) -> tirx.Stmt:
                 return self._vector(lambda lane: statement(number // VECTORS, number % VECTORS, lane))
 
-            return nest.serial(VECTORS * SIDE, vector, self._index)
+            return nest.serial(VECTORS * PANEL, vector, self._index)
 
         def total(r: Any, v: Any, lane: Any) -> Any:
             return sums[(*place, r, v * tiles.ROWS + lane)]
@@ -440,7 +438,7 @@ class _TileLoops:
                 each(keep),
             )
 
-        return nest.serial(SIDE // _EXACT_ROWS, of_rows, self._index)
+        return nest.serial(PANEL // _EXACT_ROWS, of_rows, self._index)
 
 
 def _bits(value: Any) -> Any:
