@@ -178,16 +178,11 @@ class _Packer(PyExprMutator):
 
     def _width(self, weights: relax.Expr, sizes: MatmulShape, by_tiles: bool) -> int:
         """The best panel width; one of whole vectors if entry points with more rows may read the panels."""
-        if by_tiles:
-            best = PANEL
-        else:
-            plans = matmul_plans(sizes, self._machine)
-            if self._widths is None:
-                return plans[0].tile.columns
-            whole = self._machine.lanes(sizes.bits)
-            best = next(plan.tile.columns for plan in plans if plan.tile.lanes == whole)
+        tiles = (plan.tile for plan in matmul_plans(sizes, self._machine))
         if self._widths is None:
-            return best
+            return PANEL if by_tiles else next(tiles).columns
+        whole = self._machine.lanes(sizes.bits)
+        best = PANEL if by_tiles else next(tile.columns for tile in tiles if tile.lanes == whole)
         return self._widths.of((self._identity(weights), sizes.bits, sizes.unit), best)
 
     def _identity(self, weights: relax.Expr) -> Hashable:

@@ -67,8 +67,8 @@ from worker.compiler.schedules.families.matmul.plan import (
     visits,
 )
 from worker.compiler.schedules.families.matmul.product import Product, find_product
-from worker.compiler.schedules.families.matmul.tile_plan import EXACT, tile_plans
-from worker.compiler.schedules.families.matmul.tiles import by_tiles, parts_of, product_operands, uses_tiles
+from worker.compiler.schedules.families.matmul.tile_plan import tile_plans
+from worker.compiler.schedules.families.matmul.tiles import by_tiles, product_operands, tile_parts
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import Machine
 
@@ -96,8 +96,9 @@ def _write(product: Product, dot: Dot | None, machine: Machine, choose: PlanChoo
         return Writer(product, plan, ahead, visits(shape, plan) if is_apart else 0).tasks()
 
     plans = matmul_plans(shape, machine, right)
-    if dot is None and uses_tiles(product, machine):
-        tiled = choose(tile_plans(shape, machine, parts_of(product) or EXACT), shape)
+    parts = tile_parts(product, machine) if dot is None else None
+    if parts is not None:
+        tiled = choose(tile_plans(shape, machine, parts), shape)
         return by_tiles(product_operands(product), tiled, loops(plans[0]))
     if product.is_dynamic:
         plans = tuple(plan for plan in plans if not plan.parts_outside)

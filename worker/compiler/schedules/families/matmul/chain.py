@@ -38,7 +38,7 @@ from worker.compiler.schedules.families.matmul.loops import Element, Origin, Wri
 from worker.compiler.schedules.families.matmul.panel import right_operand
 from worker.compiler.schedules.families.matmul.plan import MatmulPlan, plan_matmul
 from worker.compiler.schedules.families.matmul.product import Product, read_product
-from worker.compiler.schedules.families.matmul.tiles import uses_tiles
+from worker.compiler.schedules.families.matmul.tiles import tile_parts
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import CYCLES_PER_THREAD, Machine, threads_pay
 
@@ -100,7 +100,7 @@ def product_chain_plans(chain: ProductChain, machine: Machine) -> tuple[ProductC
     """The plans worth measuring, best first; none if two functions are expected to be as fast."""
     rows = chain.first.shape.rows
     has_cached_weights = chain.weight_bytes <= _MOST_WEIGHTS * machine.l2_bytes
-    if all(uses_tiles(each, machine) for each in chain):
+    if all(tile_parts(each, machine) is not None for each in chain):
         return ()
     if not has_cached_weights or rows * chain.hidden_row_bytes <= _LEAST_HIDDEN * machine.l2_bytes:
         return ()

@@ -68,24 +68,18 @@ _INFINITE = 0x7F800000
 _HIGH = 0xFFFF0000
 
 
-def uses_tiles(product: Product, machine: Machine) -> bool:
-    """Whether tile registers compute a product: one by packed weights, of constant sizes."""
-    parts = parts_of(product)
-    return (
-        parts is not None
-        and not product.is_dynamic
-        and not product.batch
-        and product.packed == PANEL
-        and faster_by_tiles(product.shape, machine, parts)
-    )
+def tile_parts(product: Product, machine: Machine) -> int | None:
+    """The parts of a product's numbers if tile registers compute it; None if vectors do.
 
-
-def parts_of(product: Product) -> int | None:
-    """The parts of a product's numbers; None if it is neither of float32 nor of bfloat16."""
+    It must be by packed weights, of constant sizes, and of float32 or bfloat16.
+    """
     factors = product.left, product.right
-    if product.dtype != "float32" or any(nest.dtype_of(factor) != "float32" for factor in factors):
+    if product.is_dynamic or product.batch or product.packed != PANEL:
         return None
-    return NARROW if all(map(_is_narrow, factors)) else EXACT
+    if {product.dtype, *map(nest.dtype_of, factors)} != {"float32"}:
+        return None
+    parts = NARROW if all(map(_is_narrow, factors)) else EXACT
+    return parts if faster_by_tiles(product.shape, machine, parts) else None
 
 
 def _is_narrow(factor: Any) -> bool:
