@@ -49,6 +49,16 @@ def test_a_program_is_computed_in_float64_whatever_types_it_names() -> None:
         assert reference.dtype == np.int64 or not np.array_equal(found, reference)
 
 
+def test_inputs_of_bfloat16_are_computed_in_float64() -> None:
+    x = torch.randn(3, 8, generator=torch.manual_seed(0)).bfloat16()
+    captured = capture_module(Function(lambda self, x: x * 3), x)
+
+    exact = exact_outputs(captured.program, captured.example)
+
+    assert exact is not None
+    np.testing.assert_array_equal(exact[0], x.double().numpy() * 3)
+
+
 def test_a_program_that_reads_bits_has_no_float64_reference() -> None:
     captured = capture_module(Function(lambda self, x: x.view(torch.int32)), torch.randn(3, 5))
 

@@ -32,9 +32,10 @@ def exact_outputs(program: ExportedProgram, sample: Sample) -> Arrays | None:
     """
     with linear_torch():
         model = program.module(check_guards=False)
+    inputs = tuple(map(as_tensor, sample.inputs))
     try:
         with torch.no_grad(), _WideningMode():
-            result = _WideningInterpreter(model).run(*map(as_tensor, sample.inputs))
+            result = _WideningInterpreter(model).run(*inputs)
     except Exception as error:
         _log.info("no float64 reference: %s", error)
         return None
