@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import ml_dtypes  # noqa: F401 - gives NumPy bfloat16
 import numpy as np
 import pytest
 import tvm
@@ -41,10 +42,16 @@ COMPUTED: dict[str, Make] = {
     "a comparison of scalars": lambda: relax.op.equal(const(1, "int64"), const(2, "int64")),
     "an element of a vector": lambda: relax.op.take(const(TABLE[0]), const(1, "int64"), axis=0),
     "a transposed matrix": lambda: relax.op.permute_dims(const(TABLE)),
+    "a transposed matrix of bfloat16": lambda: relax.op.permute_dims(const(TABLE / 7, "bfloat16")),
+    "a sum in bfloat16": lambda: relax.op.add(const(TABLE / 7, "bfloat16"), const(0.3, "bfloat16")),
+    "bfloat16 widened": lambda: relax.op.astype(const(TABLE / 7, "bfloat16"), "float32"),
+    "float16 widened": lambda: relax.op.astype(const(TABLE / 7, "float16"), "float32"),
 }
 
 
 LEFT_TO_TVM: dict[str, Make] = {
+    "a number that is rounded": lambda: relax.op.astype(const(TABLE / 7), "bfloat16"),
+    "a quotient of bfloat16": lambda: relax.op.divide(const(TABLE, "bfloat16"), const(3, "bfloat16")),
     "an index out of bounds": lambda: relax.op.take(const(TABLE), const([4]), axis=0),
     "a quotient of negative integers": lambda: relax.op.divide(const(-NUMBERS), const(2, "int64")),
     "a division by zero": lambda: relax.op.divide(const(TABLE), const(0, "float32")),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - gives NumPy bfloat16
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,6 +67,11 @@ def _slice_scatter(attrs: Any, values: Array, part: Array, start: int, end: int,
     return result
 
 
+def _astype(attrs: Any, values: Array) -> Array | None:
+    dtype = np.dtype(str(attrs.dtype))
+    return values.astype(dtype) if np.can_cast(values.dtype, dtype) else None
+
+
 def _full(_attrs: Any, shape: tuple[int, ...], value: Array) -> Array | None:
     count = int(np.prod(shape, dtype=np.int64))
     return np.full(shape, value) if value.ndim == 0 and count <= MAX_FILLED else None
@@ -110,6 +116,7 @@ EVALUATORS: Mapping[str, Evaluator] = {
     "gather_elements": _gather_elements,
     "strided_slice": _strided_slice,
     "slice_scatter": _slice_scatter,
+    "astype": _astype,
     "full": _full,
     "where": _where,
     "add": lambda _attrs, x, y: x + y,

@@ -115,9 +115,9 @@ class _Mutator(PyExprMutator):
         return resolve(expression, self.lookup_binding)
 
     def constant(self, expression: relax.Expr) -> Array | tuple[int, ...] | int | None:
-        """The value of a tensor, a shape or an integer; None if it is unknown or numpy lacks its dtype."""
+        """The value of a tensor, a shape or an integer; None if it is unknown."""
         bound = self.binding(expression)
-        if isinstance(bound, GenericConst) and "bfloat" not in str(bound.value.dtype):
+        if isinstance(bound, GenericConst):
             return array_of(bound)
         if isinstance(bound, tvm.tirx.IntImm):
             return int(bound)
