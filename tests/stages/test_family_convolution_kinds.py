@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import ml_dtypes  # noqa: F401 - gives NumPy bfloat16
 import numpy as np
 import pytest
 import torch
@@ -25,7 +26,8 @@ from worker.compiler.schedules.processors import Machine
 op = relax.op
 ORDINARY = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 TRANSPOSED = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
-TOLERANCES = {"float16": 1e-3, "float32": 1e-5, "float64": 1e-12, "int8": 0, "int32": 0}
+TOLERANCES = {"bfloat16": 1e-5, "float16": 1e-3, "float32": 1e-5, "float64": 1e-12, "int8": 0, "int32": 0}
+HALVES = ("bfloat16", "float16")
 LARGEST_IMAGE = {1: 90, 2: 9, 3: 6}
 LARGEST_KERNEL = {1: 17, 2: 4, 3: 3}
 
@@ -53,7 +55,7 @@ class Convolution:
 
     @property
     def sum_dtype(self) -> str:
-        return "float32" if self.dtype == "float16" else self.dtype
+        return "float32" if self.dtype in HALVES else self.dtype
 
     @property
     def weights_shape(self) -> tuple[int, ...]:
@@ -175,6 +177,12 @@ SQUARE = Convolution(2, 1, 20, 12, (7, 9), (3, 2), (2, 1), (1, 0), (1, 2), None)
     [
         {"dtype": "float64", "constant": False},
         {"dtype": "float16"},
+        {"dtype": "bfloat16"},
+        {"dtype": "bfloat16", "inputs": 3, "constant": False},
+        {"dtype": "bfloat16", "groups": 2, "inputs": 5},
+        {"dtype": "bfloat16", "groups": 6, "inputs": 1, "outputs": 1},
+        {"dtype": "bfloat16", "groups": 24, "inputs": 4, "outputs": 4, "dilation": (1, 1)},
+        {"dtype": "bfloat16", "extra": (1, 0)},
         {"dtype": "int8"},
         {"dtype": "int32", "constant": False},
         {"groups": 6, "inputs": 5, "outputs": 3, "constant": False},

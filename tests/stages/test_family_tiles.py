@@ -276,28 +276,48 @@ class Convolution:
     dilation: int = 1
     is_activated: bool = False
     has_bias: bool = False
+    dtype: str = "float32"
 
     @property
     def constants(self) -> tuple[Array, Array]:
         random = np.random.default_rng(0)
         weights = normal(random, self.outputs, self.image[1], self.kernel, self.kernel)
-        return weights, normal(random, 1, self.outputs, 1, 1)
+        return weights.astype(self.dtype), normal(random, 1, self.outputs, 1, 1)
 
     @property
     def inputs(self) -> Array:
-        return normal(np.random.default_rng(1), *self.image)
+        """The image; in float32 if it is activated."""
+        image = normal(np.random.default_rng(1), *self.image)
+        return image if self.is_activated else image.astype(self.dtype)
 
     def build(self, x: relax.Expr) -> relax.Expr:
-        weights, bias = map(relax.const, self.constants)
-        x = op.nn.relu(op.multiply(x, relax.const(np.float32(3)))) if self.is_activated else x
-        value = op.nn.conv2d(x, weights, self.stride, self.padding, self.dilation)
+        weights, bias = (relax.const(each, str(each.dtype)) for each in self.constants)
+        if self.is_activated:
+            x = op.nn.relu(op.multiply(x, relax.const(np.float32(3))))
+            x = op.astype(x, self.dtype) if self.dtype != "float32" else x
+        window = self.stride, self.padding, self.dilation
+        value = op.nn.conv2d(x, weights, *window, out_dtype="float32")
         return op.nn.relu(op.add(value, bias)) if self.has_bias else value
 
     def exactly(self) -> Array:
-        x, weights, bias = (torch.from_numpy(each).double() for each in (self.inputs, *self.constants))
-        x = torch.relu(x * 3) if self.is_activated else x
-        value = functional.conv2d(x, weights, None, self.stride, self.padding, self.dilation)
+        x, weights, bias = self._numbers
+        value = self._convolved(x, weights)
         return (torch.relu(value + bias) if self.has_bias else value).numpy()
+
+    @property
+    def magnitude(self) -> float:
+        """The largest sum of the magnitudes of products."""
+        x, weights, _ = self._numbers
+        return float(self._convolved(x.abs(), weights.abs()).max())
+
+    @property
+    def _numbers(self) -> list[torch.Tensor]:
+        image = np.maximum(self.inputs * np.float32(3), 0) if self.is_activated else self.inputs
+        arrays = image.astype(self.dtype), *self.constants
+        return [torch.from_numpy(each.astype("float64")) for each in arrays]
+
+    def _convolved(self, x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return functional.conv2d(x, weights, None, self.stride, self.padding, self.dilation)
 
 
 CONVOLUTIONS = {
@@ -334,20 +354,50 @@ def test_a_convolution_of_an_infinite_pixel_is_that_of_vectors(bench: Bench) -> 
     np.testing.assert_allclose(by_tiles.output[finite], by_vectors.output[finite], rtol=1e-4, atol=1e-4)
 
 
-def test_products_of_bfloat16_take_one_product_of_tiles(bench: Bench) -> None:
+SHARES = {"bfloat16": 6, "float16": 2}
+"""By dtype, by how much the products of tiles are fewer than those of float32."""
+DROPPED = {"bfloat16": 0.0, "float16": 2.0**-18}
+"""By dtype, the share of a product that these drop."""
+
+
+@pytest.mark.parametrize("dtype", SHARES)
+def test_products_of_half_precision_take_fewer_products_of_tiles(bench: Bench, dtype: str) -> None:
     layer = Layer((40,), 96, 70)
-    narrow, (data,) = layer.constants[0], layer.inputs
+    data, weights = (each.astype(dtype) for each in (*layer.inputs, layer.constants[0]))
 
-    def build(x: relax.Expr) -> relax.Expr:
-        factors = op.astype(x, "bfloat16"), op.astype(relax.const(narrow), "bfloat16")
-        return op.matmul(*factors, out_dtype="float32")
+    by_tiles, by_vectors = bench.both(
+        lambda x: op.matmul(x, relax.const(weights, dtype), out_dtype="float32"), data
+    )
 
-    by_tiles, by_vectors = bench.both(build, data)
+    left, right = data.astype("float64"), weights.astype("float64")
+    most = 2 * largest_error(by_vectors.output, left @ right)
+    most += DROPPED[dtype] * (np.abs(left) @ np.abs(right)).max()
+    assert largest_error(by_tiles.output, left @ right) <= most
+    assert by_tiles.products in (layer.products // SHARES[dtype], -1)
 
-    rounded = [torch.from_numpy(each).bfloat16().double().numpy() for each in (data, narrow)]
-    expected = rounded[0] @ rounded[1]
-    assert largest_error(by_tiles.output, expected) <= 2 * largest_error(by_vectors.output, expected)
-    assert by_tiles.products in (layer.products // 6, -1)
+
+@pytest.mark.parametrize("dtype", SHARES)
+def test_convolutions_of_half_precision_take_fewer_products_of_tiles(bench: Bench, dtype: str) -> None:
+    whole = Convolution((1, 48, 9, 9), 32, kernel=3, padding=1, has_bias=True)
+    narrow, bench = replace(whole, dtype=dtype), bench.with_machine(vector_bits=512)
+
+    (of_float32, _), (by_tiles, by_vectors) = (
+        bench.both(each.build, each.inputs) for each in (whole, narrow)
+    )
+
+    expected = narrow.exactly()
+    most = 2 * largest_error(by_vectors.output, expected) + DROPPED[dtype] * narrow.magnitude
+    assert largest_error(by_tiles.output, expected) <= most
+    assert by_tiles.products in (of_float32.products // SHARES[dtype], -1)
+
+
+def test_tiles_round_an_image_of_bfloat16_that_its_producer_did_not(bench: Bench) -> None:
+    convolution = Convolution((1, 32, 9, 9), 32, kernel=3, is_activated=True, dtype="bfloat16")
+
+    by_tiles, _ = bench.with_machine(vector_bits=512).both(convolution.build, convolution.inputs)
+
+    expected = convolution.exactly()
+    np.testing.assert_allclose(by_tiles.output, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
 
 
 def test_two_layers_of_a_library_use_tiles(bench: Bench) -> None:

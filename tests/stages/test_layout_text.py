@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import ml_dtypes  # noqa: F401 - gives NumPy bfloat16
 import numpy as np
 import pytest
 import tvm
@@ -50,6 +51,27 @@ def test_a_convolution_and_its_consumers_compute_in_blocks() -> None:
             to_blocks[n, block, row, column, lane] = x[n, block * 8 + lane, row, column]
         """,
     )
+
+
+def test_a_convolution_of_half_precision_reads_packed_weights_of_half_precision() -> None:
+    module = check(
+        BLOCK_CONVOLUTIONS,
+        "x: (1, 16, 6, 6) bfloat16",
+        before="""
+            c = R.nn.conv2d(x, W, padding=1, out_dtype="float32")
+            out = R.nn.relu(c)
+        """,
+        after="""
+            lv = R.call_tir(to_blocks, (x,), (1, 2, 6, 6, 8) bfloat16)
+            lv1 = R.astype(lv, dtype="float32")
+            lv2 = R.call_tir(conv2d, (lv1, const(2, 2, 3, 3, 8, 8)), (1, 2, 6, 6, 8))
+            lv3 = R.nn.relu(lv2)
+            out = R.call_tir(from_blocks, (lv3,), (1, 16, 6, 6))
+        """,
+        W=array(16, 16, 3, 3).astype("bfloat16"),
+    )
+
+    assert '"bfloat16"' in loops_of(module, "conv2d")
 
 
 def test_a_join_of_any_channels_stays_in_blocks() -> None:
@@ -354,6 +376,27 @@ def test_panels_of_half_vectors_are_not_shared(widths: PanelWidths | None, colum
         before="out = R.matmul(x, W)",
         after=f"out = R.call_tir(linear, (x, const(2, 5408, {columns})), (1, 100))",
         W=array(5408, 100),
+    )
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_vectors_widen_numbers_of_half_precision_once_for_all_layers(dtype: str) -> None:
+    check(
+        PACK_LINEAR_WEIGHTS,
+        f"x: (64, 32) {dtype}",
+        before="""
+            a = R.matmul(x, A, out_dtype="float32")
+            b = R.matmul(x, B, out_dtype="float32")
+            out = R.add(a, b)
+        """,
+        after="""
+            lv = R.astype(x, dtype="float32")
+            a = R.call_tir(linear, (lv, const(1, 32, 40)), (64, 40))
+            b = R.call_tir(linear, (lv, const(1, 32, 40)), (64, 40))
+            out = R.add(a, b)
+        """,
+        A=array(32, 40).astype(dtype),
+        B=-array(32, 40).astype(dtype),
     )
 
 

@@ -18,7 +18,8 @@ Tensor = Any
 Reader = Callable[..., Expression]
 """The element at ``(n, channel or block, place, *lane)``; a place has one index per dimension."""
 
-FLOATS = frozenset({"float16", "float32", "float64"})
+HALVES = frozenset({"bfloat16", "float16"})
+FLOATS = HALVES | {"float32", "float64"}
 _DTYPES = FLOATS | {"int8", "uint8", "int16", "int32", "int64"}
 _RANKS = (3, 4, 5)
 IMAGE_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
@@ -34,7 +35,7 @@ class Image(NamedTuple):
 
 
 def image_of(operand: relax.Expr) -> Image | None:
-    """An operand as an image; None if it is not one, or if numpy does not have its dtype."""
+    """An operand as an image; None if it is not one."""
     kind = operand.ty
     if not isinstance(kind, relax.TensorType) or kind.shape is None or kind.ndim not in _RANKS:
         return None

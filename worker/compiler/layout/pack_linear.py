@@ -36,13 +36,14 @@ from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.constants import array_of, constant_of
+from worker.compiler.layout.images import FLOATS
 from worker.compiler.layout.relax_graph import resolve, static_shape
 from worker.compiler.layout.separate_parameters import Derivation, parameters_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PACKED_GROUP, PATTERN
 from worker.compiler.schedules.blocks import guess
 from worker.compiler.schedules.families.matmul.dots import bits_of, unit_of
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, matmul_plans
-from worker.compiler.schedules.families.matmul.tile_plan import EXACT, NARROW, PANEL, faster_by_tiles
+from worker.compiler.schedules.families.matmul.tile_plan import PANEL, PARTS, faster_by_tiles
 from worker.compiler.schedules.processors import Machine
 
 _MATMUL = tvm.ir.Op.get("relax.matmul")
@@ -140,6 +141,7 @@ class _Packer(PyExprMutator):
         self._widths = widths
         self._derivation = Derivation((), self.lookup_binding)
         self._products: dict[Hashable, relax.Call] = {}
+        self._wide: dict[relax.Expr, relax.Var] = {}
 
     def packed(self, function: relax.Function) -> relax.Function:
         """The function with its products replaced."""
@@ -164,15 +166,23 @@ class _Packer(PyExprMutator):
         )
         dtypes = str(data.ty.dtype), dtype, out_dtype
         by_tiles = static_shape(data) is not None and self._by_tiles(dtypes, sizes)
-        if dot is None and dtype == "bfloat16" and not by_tiles:
-            return call
+        if dot is None and not by_tiles and out_dtype in FLOATS:
+            data = self._widened(data, out_dtype)
         columns = self._width(weights, sizes, by_tiles)
         kernel = _Kernel(shape[1], columns, 1 if dot is None else dot.group, dtype, out_dtype)
         return self._product(data, self._pack(weights, kernel), kernel)
 
+    def _widened(self, data: relax.Expr, dtype: str) -> relax.Expr:
+        """The left factor in the dtype of the sums: vectors read each of its numbers once for every panel."""
+        if str(data.ty.dtype) == dtype:
+            return data
+        if data not in self._wide:
+            self._wide[data] = self.builder_.emit(relax.op.astype(data, dtype))
+        return self._wide[data]
+
     def _by_tiles(self, dtypes: tuple[str, str, str], sizes: MatmulShape) -> bool:
         """Whether tile registers compute a product of these dtypes, of the operands and of the sums."""
-        parts = {"bfloat16": NARROW, "float32": EXACT}.get(dtypes[0])
+        parts = PARTS.get(dtypes[0])
         is_uniform = dtypes[0] == dtypes[1] and dtypes[2] == "float32"
         return parts is not None and is_uniform and faster_by_tiles(sizes, self._machine, parts)
 

@@ -28,6 +28,8 @@ GROUPED = "grouped_convolution"
 
 GROUP_BLOCKS = "bessemer.group_blocks"
 """On a convolution: the number of output blocks that read the same inputs."""
+FACTORS = "bessemer.factors"
+"""On a convolution of float32: the dtype of its factors before they were widened."""
 DIMENSIONS = "bessemer.dimensions"
 """On windows: the number of the image's dimensions, columns included."""
 STRIDES, DILATION, PADDING, OUTPUT = (

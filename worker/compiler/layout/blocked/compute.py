@@ -29,6 +29,7 @@ from worker.compiler.schedules.annotations import (
     DEPTHWISE,
     DILATION,
     DIMENSIONS,
+    FACTORS,
     FAMILY,
     GROUP_BLOCKS,
     PADDING,
@@ -102,9 +103,11 @@ def regroup(lanes: int, channels: int, source: int, target: int) -> Callable[[Te
 
 @cache
 def convolution(
-    window: Window, groups: int, layer: Layer | None = None
+    window: Window, groups: int, layer: Layer | None = None, factors: str | None = None
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """A convolution of an image in blocks, or of a plain one; a ``layer`` has other algorithms, too.
+
+    ``factors`` is the dtype that the image and the weights had before they were widened.
 
     The weights of a plain image are ``[K / lanes, inputs, *taps, lanes]``, where ``inputs`` counts the input
     channels of a group. For blocks they are ``[K / lanes, inputs / lanes, *taps, lanes, lanes]``.
@@ -120,7 +123,7 @@ def convolution(
         def element(n: Any, k: Any, row: Any, column: Any, lane: Any) -> Expression:
             block = channels[0] if groups == 1 else k // per_group * first_block + channels[0]
             pixel = image(n, block, window.places(row, column, taps), *channels[1:])
-            weight = weights[(k, channels[0], *taps, *channels[1:], lane)]
+            weight = weights[(k, channels[0], *taps, *channels[1:], lane)].astype(data.dtype)
             return te.sum(pixel * weight, axis=[channels[0], *taps, *channels[1:]])
 
         shape = (data.shape[0], weights.shape[0], *window.shape, weights.shape[-1])
@@ -129,6 +132,7 @@ def convolution(
             GROUP_BLOCKS: per_group,
             **_noted(window),
             **layer_attributes(layer),
+            **({} if factors is None else {FACTORS: factors}),
         }
         return te.compute(shape, element, name="convolution", attrs=attributes)
 

@@ -39,7 +39,7 @@ from worker.compiler.layout.blocked.weight_packing import (
     spread_channels,
 )
 from worker.compiler.layout.blocked.winograd import pack_winograd, winograd, winograd_error
-from worker.compiler.layout.images import Image, Window, halves, image_of, integers
+from worker.compiler.layout.images import HALVES, Image, Window, halves, image_of, integers
 from worker.compiler.schedules.families.convolution.bundles import Bundle, smallest_bundle
 from worker.compiler.schedules.families.convolution.layers import DIRECT, Layer
 from worker.compiler.schedules.families.convolution.winograd_plan import WinogradShape, faster_by_winograd
@@ -85,6 +85,12 @@ class _Convolution:
         groups = self.groups
         return groups.count > 1 and groups.inputs == groups.outputs == 1
 
+    @property
+    def packed_dtype(self) -> str:
+        """The dtype of packed dense weights: a kernel widens those of half precision as it reads them."""
+        own = str(self.weights.ty.dtype)
+        return own if own in HALVES and not self.is_transposed else self.output.dtype
+
 
 def convolve(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     """Compute a convolution in blocks."""
@@ -120,8 +126,7 @@ def _depthwise(conv: _Convolution, graph: BlockedGraph) -> Blocked | None:
 
 def _dense(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
     conv = _with_gaps(conv, graph)
-    dtype, groups = conv.output.dtype, conv.groups
-    lanes = graph.lanes(dtype)
+    groups, lanes = conv.groups, graph.lanes(conv.output.dtype)
     in_bundles = _in_bundles(conv, lanes, graph)
     if in_bundles is not None:
         return in_bundles
@@ -132,7 +137,7 @@ def _dense(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
     if merged is None:
         return _in_filled_groups(conv, graph)
     data = blocked.variable if blocked else _plain_rows(conv, graph)
-    packing = Packing(groups, merged, lanes, blocked is not None, conv.is_transposed, dtype)
+    packing = Packing(groups, merged, lanes, blocked is not None, conv.is_transposed, conv.packed_dtype)
     return _call_dense(conv, data, packing, graph)
 
 
@@ -199,14 +204,14 @@ def prefers_bundles(bundle: Bundle, conv: _Convolution, machine: Machine) -> boo
 
 def _in_filled_groups(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
     """Pad each group's inputs and outputs to whole blocks, which copies both."""
-    dtype, groups = conv.output.dtype, conv.groups
-    lanes, blocked = graph.lanes(dtype), graph.block(conv.data)
+    groups = conv.groups
+    lanes, blocked = graph.lanes(conv.output.dtype), graph.block(conv.data)
     if blocked is None:
         raise ValueError("the operand of a convolution is not an image")
     channels, outputs = conv.image.channels, conv.output.channels
     apart = compute.regroup(lanes, channels, channels, groups.inputs)
     data = graph.kernel(apart, "regroup", blocked.variable)
-    packing = Packing(groups, None, lanes, True, conv.is_transposed, dtype)
+    packing = Packing(groups, None, lanes, True, conv.is_transposed, conv.packed_dtype)
     result = _call_dense(conv, data, packing, graph)
     together = compute.regroup(lanes, outputs, groups.outputs, outputs)
     return graph.kernel(together, "regroup", result)
@@ -232,12 +237,14 @@ def _call_dense(conv: _Convolution, data: relax.Expr, packing: Packing, graph: B
     if activation is not None and isinstance(conv.window, Window):
         return graph.kernel(compute.activated_convolution(conv.window), _name(conv), *activation, weights)
     groups = packing.groups.count // packing.side_by_side
+    dtype = conv.output.dtype
+    factors = conv.image.dtype if conv.image.dtype == str(conv.weights.ty.dtype) != dtype else None
     kernel = (
         transposed_convolution(conv.window, groups)
         if isinstance(conv.window, TransposedWindow)
-        else compute.convolution(conv.window, groups, layer)
+        else compute.convolution(conv.window, groups, layer, factors)
     )
-    return graph.kernel(kernel, _name(conv), _cast(data, packing.dtype, graph), weights)
+    return graph.kernel(kernel, _name(conv), _cast(data, dtype, graph), weights)
 
 
 def _activation(

@@ -176,7 +176,7 @@ def write_conv2d(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser
         vectors = write_conv2d(original, replace(machine, has_tiles=False), PlanChooser(None))
         if vectors is None:
             return None
-        return write_tiled(vectors, tiled, choose(tile_plans(tiled.shape, machine), tiled.shape))
+        return write_tiled(vectors, tiled, choose(tile_plans(tiled.shape, machine, tiled.parts), tiled.shape))
     plans = convolution_plans(shape, machine)
     by_rows = tuple(plan for plan in plans if _goes_by_rows(plan)) if _is_activated(schedule, windows) else ()
     plan = choose(by_rows or plans, shape)

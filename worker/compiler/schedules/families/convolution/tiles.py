@@ -25,7 +25,7 @@ from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
 
 from worker.compiler.schedules import nest, tiles
-from worker.compiler.schedules.annotations import CONVOLUTION, GROUP_BLOCKS
+from worker.compiler.schedules.annotations import CONVOLUTION, FACTORS, GROUP_BLOCKS
 from worker.compiler.schedules.blocks import (
     Block,
     are_axes,
@@ -35,7 +35,7 @@ from worker.compiler.schedules.blocks import (
     split_place,
 )
 from worker.compiler.schedules.families.matmul.plan import MatmulShape
-from worker.compiler.schedules.families.matmul.tile_plan import PANEL, AmxPlan, cycles_if_faster
+from worker.compiler.schedules.families.matmul.tile_plan import EXACT, PANEL, PARTS, AmxPlan, cycles_if_faster
 from worker.compiler.schedules.families.matmul.tiles import Operands, by_tiles, or_zero
 from worker.compiler.schedules.processors import Machine
 
@@ -48,6 +48,7 @@ class TiledConvolution:
 
     Attributes:
         shape: the sizes of its product.
+        parts: those of each number.
     """
 
     def __init__(self, main: Block, border: Block | None, epilogue: Block | None) -> None:
@@ -55,6 +56,7 @@ class TiledConvolution:
         self._batch, self._block, self._row, self._column, self._lane = main.spatial
         self._channel, *self._taps, self._input = main.reduced
         self._image, self._weights = _factors(main)
+        self.parts = PARTS.get(str(main.body.annotations.get(FACTORS)), EXACT)
         self.shape = MatmulShape(
             rows=prod(axis.extent for axis in self._pixels),
             depth=tiles.STEPS * self._pairs * prod(axis.extent for axis in self._taps),
@@ -137,7 +139,8 @@ def find_tiled(schedule: s_tir.Schedule, machine: Machine, vector_cycles: float)
     found = _read_convolution(schedule)
     if found is None or found.shape.rows < PANEL:
         return None
-    return None if cycles_if_faster(found.shape, machine, vector_cycles) is None else found
+    cycles = cycles_if_faster(found.shape, machine, vector_cycles, found.parts)
+    return None if cycles is None else found
 
 
 def write_tiled(function: tirx.PrimFunc, tiled: TiledConvolution, plan: AmxPlan) -> tirx.PrimFunc:
@@ -171,17 +174,18 @@ def _is_dense(main: Block) -> bool:
     total = main.body.body.value
     if not isinstance(total, tirx.Add) or not isinstance(total.b, tirx.Mul):
         return False
-    factors = _factors(main)
-    dtypes = {nest.dtype_of(factor) for factor in factors} | {str(main.body.body.buffer.dtype)}
+    image, weight = _factors(main)
+    dtypes = {nest.dtype_of(image), nest.dtype_of(weight), str(main.body.body.buffer.dtype)}
     block, lane = main.spatial[1], main.spatial[4]
     inputs = main.reduced[-1]
     return (
         dtypes == {"float32"}
-        and all(isinstance(factor, TensorLoad) for factor in factors)
+        and isinstance(image, TensorLoad)
+        and isinstance(weight.value if isinstance(weight, tirx.Cast) else weight, TensorLoad)
         and int(main.body.annotations.get(GROUP_BLOCKS, 0)) == block.extent
         and block.extent >= _PAIR
         and lane.extent == inputs.extent == tiles.ROWS
-        and factors[0].indices[-1].same_as(inputs.var)
+        and image.indices[-1].same_as(inputs.var)
         and are_axes(main.body.body.indices, main.spatial)
     )
 

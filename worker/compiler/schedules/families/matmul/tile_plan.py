@@ -23,10 +23,11 @@ PANEL = VECTORS * tiles.ROWS
 
 EXACT = 3
 """The parts of a number of float32."""
-NARROW = 1
-"""The part of a number of bfloat16: it is the high one."""
+PARTS = {"bfloat16": 1, "float16": 2, "float32": EXACT}
+"""How many bfloat16 a number of each dtype is the exact sum of."""
 TERMS = {
-    NARROW: ((0, 0),),
+    1: ((0, 0),),
+    2: ((0, 1), (0, 0), (1, 0)),
     EXACT: ((1, 1), (0, 1), (0, 2), (0, 0), (1, 0), (2, 0)),
 }
 """By the parts of a number, which parts of the left and the right factor are multiplied, high, middle or low:
@@ -57,7 +58,7 @@ class AmxPlan:
         groups: the groups into which tasks divide the panels.
         part_steps: the steps of 32 of a part of the depth.
         parallel: whether to use several threads.
-        parts: those of each number, ``EXACT`` or ``NARROW``.
+        parts: those of each number, one of ``PARTS``.
     """
 
     chunk_tiles: int
