@@ -218,21 +218,28 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[torch.Tensor, ...], int]]
 }
 
 
+ERRORS = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+"""By dtype, the error that a model's outputs of about 1 may have."""
+
+
 @pytest.mark.sampled
+@pytest.mark.parametrize("dtype", ERRORS)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_attentions_of_a_model_are_found_and_right(
-    server: CandidateClient, tmp_path: Path, name: str
+    server: CandidateClient, tmp_path: Path, name: str, dtype: torch.dtype
 ) -> None:
     build, inputs, count = MODELS[name]
     torch.manual_seed(0)
-    captured = capture_module(build(), *inputs)
+    given = (each.to(dtype) if each.is_floating_point() else each for each in inputs)
+    captured = capture_module(build().to(dtype), *given)
     target = target_of("x86-64-v3")
 
     module = scheduled(translate(captured, None).module, target)  # type: ignore[arg-type]
     computed = run_compiled(server, module, target, captured.inputs, tmp_path)
 
     assert calls_of(module, "attention") == count
-    np.testing.assert_allclose(computed, captured.references[0], rtol=2e-4, atol=2e-5)
+    found, expected = (each.astype("float64") for each in (computed, captured.references[0]))
+    np.testing.assert_allclose(found, expected, rtol=10 * ERRORS[dtype], atol=ERRORS[dtype])
 
 
 def test_every_layer_of_bert_has_one_attention() -> None:

@@ -11,7 +11,8 @@
 masks (``views``) become part of the function's reads, and transpositions of the result become part of its
 writes, so that it takes ``x`` itself. A constant mask that hides the keys after each query, or a triangle
 made at run time, becomes the comparison ``key <= query + offset``; a constant mask that hides more keys stays
-beside it. A finite mask beside another one stays: where both hide all keys, these get weight. Constant masks
+beside it. On a processor, ``astype`` widens arguments of half precision before the function, and rounds its
+result. A finite mask beside another one stays: where both hide all keys, these get weight. Constant masks
 are stored transposed, ``[..., S, T]``, as the schedule reads them.
 ``attention_compute`` writes the function.
 """
@@ -29,6 +30,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.attention.attention_compute import Attention, Edit, Operand, attention_function
 from worker.compiler.layout.attention.match_attention import Match, Step, find_attentions, is_masked
+from worker.compiler.layout.images import HALVES
 from worker.compiler.layout.relax_graph import (
     Graph,
     Shape,
@@ -39,6 +41,7 @@ from worker.compiler.layout.relax_graph import (
     static_shape,
 )
 from worker.compiler.layout.views import View, read_through, scalar_of
+from worker.compiler.schedules.gpu.chips import current_gpu
 
 Array = NDArray[Any]
 
@@ -117,7 +120,7 @@ class _Fusion:
 
     def function(self) -> tuple[tirx.PrimFunc, tuple[tirx.Var, ...]]:
         """The function of TensorIR, and the dynamic sizes that it takes as arguments."""
-        kinds = [(shape_of(argument) or (), str(argument.ty.dtype)) for argument in self.arguments]
+        kinds = [(shape_of(argument) or (), read_dtype(argument)) for argument in self.arguments]
         return attention_function(self.attention, kinds)
 
     def _operand(self, operand: relax.Expr) -> Operand:
@@ -238,6 +241,12 @@ class _Fusion:
         return step.fill is not None or not np.any(np.where(seen, values, 0))
 
 
+def read_dtype(tensor: relax.Expr) -> str:
+    """The dtype in which the function reads or writes a tensor."""
+    dtype = str(tensor.ty.dtype)
+    return "float32" if dtype in HALVES and current_gpu() is None else dtype
+
+
 def _transposed(axes: list[int]) -> View:
     return lambda tensor: tvm.topi.transpose(tensor, axes)
 
@@ -266,5 +275,14 @@ class _Replacer(PyExprMutator):
             return
         function, sizes = fusion.function()
         kernel = self.builder_.add_func(function, "attention")
-        call = relax.call_tir(kernel, [*fusion.arguments, *sizes], out_ty=binding.var.ty)
+        arguments = [self._cast(argument, read_dtype(argument)) for argument in fusion.arguments]
+        kind, dtype = binding.var.ty, read_dtype(binding.var)
+        call = relax.call_tir(kernel, [*arguments, *sizes], out_ty=relax.TensorType(kind.shape, dtype))
+        if dtype != str(kind.dtype):
+            call = relax.op.astype(self.builder_.emit(call), kind.dtype)
         super().visit_var_binding_(relax.VarBinding(binding.var, call))
+
+    def _cast(self, argument: relax.Expr, dtype: str) -> relax.Expr:
+        if str(argument.ty.dtype) == dtype:
+            return argument
+        return self.builder_.emit(relax.op.astype(self.visit_expr(argument), dtype))

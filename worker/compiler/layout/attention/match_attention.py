@@ -6,8 +6,9 @@
     w = where(no key is seen, 0, w)  optional: torch writes this for masked rows
     o = matmul(w, value)             [..., T, S] times [..., S, E]
 
-For a GPU, operands of half precision may be multiplied in float32: then ``s`` and the softmax are float32,
-``w`` is rounded before the second product, and ``o`` after it.
+Operands of half precision may be multiplied in float32: then ``s`` and the softmax are float32, ``w`` is
+rounded before the second product, and ``o`` after it. A processor computes all of it in float32, and rounds
+``o`` alone.
 
 The matcher walks back from each product. It gives up if anything outside the pattern reads ``s`` or ``w``,
 which the fused function does not store, or if keys or values are weights: those are linear layers.
@@ -23,6 +24,7 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
+from worker.compiler.layout.images import HALVES
 from worker.compiler.layout.relax_graph import Graph, Shape, are_known, operator_of, same_shape, shape_of
 from worker.compiler.layout.views import Lookup, read_through, scalar_of
 from worker.compiler.schedules.gpu.chips import current_gpu
@@ -30,9 +32,8 @@ from worker.compiler.schedules.nest import is_nan
 
 Apply = Callable[[Any, Any], Any]
 
-_DTYPES = ("float32", "float64")
-_HALF = ("float16", "bfloat16")
-_GPU_DTYPES = (*_HALF, "float32")
+_GPU_DTYPES = (*HALVES, "float32")
+_DTYPES = (*_GPU_DTYPES, "float64")
 _MIN_RANK = 2
 
 _NO_KEY = (
@@ -199,15 +200,18 @@ def _readings(call: relax.Expr, lookup: Lookup) -> Iterator[tuple[relax.Expr, St
         yield right, Step(lambda score, other: apply(other, score), left, adds=name == "add")
     elif name == "tanh":
         yield call.args[0], Step(lambda score, _: tirx.tanh(score))
-    elif name == "astype" and current_gpu() is not None and str(call.ty.dtype) in _GPU_DTYPES:
-        dtype = str(call.ty.dtype)
-        yield call.args[0], Step(lambda score, _: score.astype(dtype))
+    elif name == "astype" and str(call.ty.dtype) in _GPU_DTYPES:
+        yield call.args[0], Step(_rounding(str(call.ty.dtype)))
     elif name == "where":
         condition, chosen, other = call.args
         for scores, fill, inverted in ((chosen, other, False), (other, chosen, True)):
             number = scalar_of(fill, lookup)
             if number is not None:
                 yield scores, Step(_choice(number, inverted), condition, fill=number, inverted=inverted)
+
+
+def _rounding(dtype: str) -> Apply:
+    return (lambda score, _: score) if current_gpu() is None else (lambda score, _: score.astype(dtype))
 
 
 def _choice(number: float, inverted: bool) -> Apply:
@@ -248,7 +252,7 @@ def _is_plain(product: relax.Call) -> bool:
     return (
         all(shape is not None and len(shape) >= _MIN_RANK and not _is_empty(shape) for shape in shapes)
         and given == str(right.ty.dtype)
-        and (made == given or (given in _HALF and made == "float32"))
+        and (made == given or (given in HALVES and made == "float32"))
         and given in (_DTYPES if current_gpu() is None else _GPU_DTYPES)
     )
 
