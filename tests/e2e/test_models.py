@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from saved_models import Saved
+from torch import nn
 
 from bessemer.client import Client
 from bessemer.contract.job import Compilation
@@ -53,6 +55,28 @@ def test_the_library_agrees_with_torch_on_a_thousand_inputs(
     assert document.verified
     assert agreement["same_class"] == RANDOM_INPUTS
     assert agreement["worst_error"] <= LOGIT_ERROR
+
+
+class Logits(nn.Module):
+    """A layer of half precision that returns float32."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 32).to(dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x.to(self.layer.weight.dtype)).float()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_model_may_compute_in_half_precision_and_return_float32(
+    service: str, tmp_path: Path, dtype: torch.dtype
+) -> None:
+    torch.export.save(torch.export.export(Logits(dtype).eval(), (torch.randn(3, 64),)), tmp_path / "a.pt2")
+    with Client(service) as client:
+        job = client.submit(tmp_path / "a.pt2", target="host").wait()
+
+    assert job.document.verified
 
 
 @pytest.mark.sampled

@@ -20,6 +20,7 @@ from bessemer.bundle.manifest import EntryPoint, Manifest, OutputTolerance
 from bessemer.contract.job import BundleCheck
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Latency
+from bessemer.contract.tensor import DType
 from worker.candidates.execute import ProgramFailedError
 from worker.candidates.process import use_threads
 from worker.candidates.program import Program
@@ -37,6 +38,9 @@ from worker.protocol.sender import Sender
 
 SECONDS = 0.3
 MAX_RUNS = 20
+
+_NARROWING = (DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16)
+"""Floating-point types, by how much they round."""
 
 
 def check_bundle(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turns) -> Checked:
@@ -163,16 +167,29 @@ def _refuse_tolerances(bundle: Path, manifest: Manifest, work: CheckWork) -> Non
 
 
 def _refuse_wide_tolerances(point: EntryPoint, references: run.Arrays, work: CheckWork) -> None:
-    """Refuse tolerances beyond those of the request, as far as ``widen`` may widen them."""
-    dtypes = {spec.name: spec.dtype for spec in point.outputs}
+    """Refuse tolerances beyond those of the request, as far as ``widen`` may widen them.
+
+    The model may compute an output in a narrower type, which only the job knows: the widest tolerance of a
+    floating-point output is bfloat16's.
+    """
+    dtypes = {spec.name: DType(spec.dtype) for spec in point.outputs}
     for claimed in point.tolerances:
-        asked = work.verify.tolerance(dtypes[claimed.name], work.float32_products)
-        if work.verify.absolute is None:
-            reference = run.as_numbers(references[claimed.name], dtypes[claimed.name])
-            highest = highest_ceiling(dtypes[claimed.name])
-            asked = widen(asked, claimed.absolute / ALLOWED, scale_of(reference), highest)
-        if _exceeds(claimed.relative, asked.relative) or _exceeds(claimed.absolute, asked.absolute):
+        own = dtypes[claimed.name]
+        scale = scale_of(run.as_numbers(references[claimed.name], own))
+        if not any(_is_allowed(claimed, dtype, scale, work) for dtype in _computed_dtypes(own)):
             raise JobError(ErrorCode.VERIFY_MISMATCH, _describe(claimed))
+
+
+def _computed_dtypes(own: DType) -> tuple[DType, ...]:
+    """The types in which a model may compute an output."""
+    return _NARROWING[_NARROWING.index(own) :] if own in _NARROWING else (own,)
+
+
+def _is_allowed(claimed: OutputTolerance, dtype: DType, scale: float, work: CheckWork) -> bool:
+    asked = work.verify.tolerance(dtype, work.float32_products)
+    if work.verify.absolute is None:
+        asked = widen(asked, claimed.absolute / ALLOWED, scale, highest_ceiling(dtype))
+    return not (_exceeds(claimed.relative, asked.relative) or _exceeds(claimed.absolute, asked.absolute))
 
 
 def _exceeds(claimed: float, asked: float) -> bool:

@@ -16,7 +16,7 @@ from bessemer.bundle.run import Column, Sizes, order_ties
 from bessemer.contract.options import Tolerance
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import OutputComparison
-from bessemer.contract.tensor import TensorSpec
+from bessemer.contract.tensor import DType, TensorSpec
 from worker.candidates.client import LibraryCrashedError
 from worker.candidates.execute import ProgramFailedError
 from worker.candidates.program import ProgramCall
@@ -32,6 +32,7 @@ from worker.compiler.checking.compare import (
 )
 from worker.compiler.checking.exact import exact_outputs
 from worker.compiler.checking.neighbors import neighbors
+from worker.compiler.checking.precision import computed_dtypes
 from worker.compiler.target import refuse_unrunnable
 from worker.compiler.values import Built, Captured, RelaxProgram, Sample, StageContext, Verified
 from worker.errors import JobError, failure_of, in_entry
@@ -96,21 +97,22 @@ def _not_run(built: Built) -> Verified:
 def _tolerances(captured: Captured) -> tuple[OutputTolerance, ...]:
     """The request's tolerances, widened by the references' own rounding: a device cannot ask for it later."""
     request, sample = captured.upload.request, captured.example
-    given = [request.tolerance(spec.dtype) for spec in captured.output_specs]
+    dtypes = computed_dtypes(captured)
+    given = list(map(request.tolerance, dtypes))
     exact = None if request.verify.absolute is not None else _exact(captured, sample)
     if exact is not None:
         exact, _ = _order_ties(exact, captured, sample)
-        given = [_widened(*each) for each in zip(given, sample.references, exact, strict=True)]
+        given = [_widened(*each) for each in zip(given, dtypes, sample.references, exact, strict=True)]
     return tuple(
         OutputTolerance(name=spec.name, **tolerance.model_dump())
         for spec, tolerance in zip(captured.output_specs, given, strict=True)
     )
 
 
-def _widened(tolerance: Tolerance, reference: Array, exact: Array) -> Tolerance:
+def _widened(tolerance: Tolerance, dtype: DType, reference: Array, exact: Array) -> Tolerance:
     if exact.dtype != np.float64 or exact.shape != reference.shape:
         return tolerance
-    rounding, highest = own_rounding(reference, exact, tolerance), highest_ceiling(str(reference.dtype))
+    rounding, highest = own_rounding(reference, exact, tolerance), highest_ceiling(dtype)
     return widen(tolerance, rounding, scale_of(exact), highest)
 
 
@@ -210,11 +212,14 @@ def compare_outputs(outputs: Arrays, captured: Captured, sample: Sample) -> tupl
 def _compare(outputs: Arrays, captured: Captured, sample: Sample) -> tuple[OutputComparison, ...]:
     request = captured.upload.request
     outputs, reordered = _order_ties(outputs, captured, sample)
+    dtypes = computed_dtypes(captured)
     comparisons = tuple(
-        compare(spec.name, output, reference, request.tolerance(spec.dtype)).model_copy(
+        compare(spec.name, output, reference, request.tolerance(dtype)).model_copy(
             update={"reordered": reordered.get(spec.name, 0)}
         )
-        for spec, output, reference in zip(captured.output_specs, outputs, sample.references, strict=True)
+        for spec, dtype, output, reference in zip(
+            captured.output_specs, dtypes, outputs, sample.references, strict=True
+        )
     )
     if request.verify.absolute is not None or not any(one.mismatches for one in comparisons):
         return comparisons
@@ -223,9 +228,9 @@ def _compare(outputs: Arrays, captured: Captured, sample: Sample) -> tuple[Outpu
         return comparisons
     exact, _ = _order_ties(exact, captured, sample)
     return tuple(
-        _compare_rounded(one, output, reference, precise) if one.mismatches else one
-        for one, output, reference, precise in zip(
-            comparisons, outputs, sample.references, exact, strict=True
+        _compare_rounded(one, dtype, output, reference, precise) if one.mismatches else one
+        for one, dtype, output, reference, precise in zip(
+            comparisons, dtypes, outputs, sample.references, exact, strict=True
         )
     )
 
@@ -239,9 +244,10 @@ def _exact(captured: Captured, sample: Sample) -> Arrays | None:
 def _order_ties(arrays: Arrays, captured: Captured, sample: Sample) -> tuple[Arrays, dict[str, int]]:
     """The arrays with results that tie in the order of the references, and how many rows of each moved."""
     request = captured.upload.request
-    specs = {spec.name: spec for spec in captured.output_specs}
-    found = dict(zip(specs, arrays, strict=True))
-    references = dict(zip(specs, sample.references, strict=True))
+    outputs = [spec.name for spec in captured.output_specs]
+    found = dict(zip(outputs, arrays, strict=True))
+    dtypes = dict(zip(outputs, computed_dtypes(captured), strict=True))
+    references = dict(zip(outputs, sample.references, strict=True))
     moved: dict[str, int] = {}
     for names in Sizes(captured.dynamic.model_dump()).results():
         if any(found[name].shape != references[name].shape for name in names):
@@ -250,7 +256,7 @@ def _order_ties(arrays: Arrays, captured: Captured, sample: Sample) -> tuple[Arr
             Column(
                 _as_numbers(found[name]),
                 _as_numbers(references[name]),
-                **request.tolerance(specs[name].dtype).model_dump(),
+                **request.tolerance(dtypes[name]).model_dump(),
             )
             for name in names
         ]
@@ -266,14 +272,14 @@ def _as_numbers(array: Array) -> Array:
 
 
 def _compare_rounded(
-    found: OutputComparison, output: Array, reference: Array, exact: Array
+    found: OutputComparison, dtype: DType, output: Array, reference: Array, exact: Array
 ) -> OutputComparison:
     """Compare a differing output again under a tolerance that allows for its reference's rounding."""
     if exact.dtype != np.float64:
         return found
     rounding = own_rounding(reference, exact, found.tolerance)
     is_exact = output.shape == reference.shape and is_as_exact(output, reference, exact)
-    highest = highest_ceiling(str(reference.dtype)) if is_exact else HIGHEST_CEILING
+    highest = highest_ceiling(dtype) if is_exact else HIGHEST_CEILING
     tolerance = widen(found.tolerance, rounding, scale_of(exact), highest)
     return compare(found.name, output, reference, tolerance).model_copy(update={"rounding": rounding})
 

@@ -1,0 +1,100 @@
+"""Finds how precisely a model computes its outputs: in the narrowest floating-point type on the way to each.
+
+A model may compute in half precision and return float32, as many language models return logits::
+
+    x: float32 → to bfloat16 → linear → to float32        computed in bfloat16
+    weights: bfloat16 → to float32 → linear               computed in float32: nothing was rounded
+    x > 0 → to bfloat16 → times a float32                 computed in float32: truths have no digits
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import fx
+from torch.export.graph_signature import OutputKind
+
+from bessemer.contract.tensor import DType
+from worker.compiler.values import RelaxProgram
+
+if TYPE_CHECKING:
+    from worker.compiler.values import Captured
+
+_MOVES = frozenset(
+    {"cat", "clone", "contiguous", "embedding", "gather", "index", "index_select", "reshape", "stack"}
+)
+"""Operators besides views that move numbers and round none."""
+
+
+def computed_dtypes(captured: Captured) -> tuple[DType, ...]:
+    """The dtype whose rounding each output has: its own, or a narrower one that its values had before.
+
+    An IRModule's outputs and the state have their own. If the program returns other values than the outputs,
+    all have the narrowest dtype.
+    """
+    own = tuple(spec.dtype for spec in captured.output_specs)
+    if isinstance(captured.program, RelaxProgram):
+        return own
+    found = _rounded(captured.program.graph)
+    returned = _returned(captured.program)
+    values = len(own) - captured.states
+    if len(returned) != values:
+        returned = [None] * values
+    narrowest = max(found.values(), key=_rounding, default=None)
+    rounded = [narrowest if node is None else found.get(node) for node in returned]
+    return (*map(_wider_rounding, own, rounded), *own[values:])
+
+
+def _returned(program: torch.export.ExportedProgram) -> list[fx.Node | None]:
+    """The nodes of the values that the model returns."""
+    nodes = {node.name: node for node in program.graph.nodes}
+    specs = program.graph_signature.output_specs
+    return [nodes.get(spec.arg.name) for spec in specs if spec.kind is OutputKind.USER_OUTPUT]
+
+
+def _rounded(graph: fx.Graph) -> dict[fx.Node, torch.dtype]:
+    """The narrowest floating-point type to which a node's values were rounded, where there is one."""
+    found: dict[fx.Node, torch.dtype] = {}
+    for node in graph.nodes:
+        own = _floating(node)
+        if node.op != "call_function" or not own:
+            continue
+        before = [found[each] for each in node.all_input_nodes if each in found]
+        types = before if _moves(node) or _casts_truths(node) else [*before, *own]
+        if types:
+            found[node] = max(types, key=_rounding)
+    return found
+
+
+def _floating(node: fx.Node) -> list[torch.dtype]:
+    value = node.meta.get("val")
+    values = value if isinstance(value, list | tuple) else [value]
+    return [each.dtype for each in values if isinstance(each, torch.Tensor) and each.is_floating_point()]
+
+
+def _casts_truths(node: fx.Node) -> bool:
+    """Whether all that a node reads are truths, which every type holds."""
+    values = [each.meta.get("val") for each in node.all_input_nodes]
+    return bool(values) and all(
+        isinstance(each, torch.Tensor) and each.dtype == torch.bool for each in values
+    )
+
+
+def _moves(node: fx.Node) -> bool:
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return node.target is operator.getitem
+    name = node.target._schema.name.removeprefix("aten::")
+    return name in _MOVES or (node.target.is_view and name != "to")
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps
+
+
+def _wider_rounding(own: DType, computed: torch.dtype | None) -> DType:
+    stated = getattr(torch, str(own))
+    if computed is None or not stated.is_floating_point or _rounding(computed) <= _rounding(stated):
+        return own
+    return DType(str(computed).removeprefix("torch."))
