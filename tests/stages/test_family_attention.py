@@ -25,7 +25,7 @@ from worker.compiler.layout.attention.fuse_attention import fuse_attention
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.schedules.default import unclaimed_functions
 
-TOLERANCES = {"float32": 2e-5, "float64": 1e-12}
+TOLERANCES = {"bfloat16": 2e-2, "float16": 2e-3, "float32": 2e-5, "float64": 1e-12}
 op = relax.op
 
 
@@ -50,7 +50,7 @@ cases = st.builds(
     keys=st.sampled_from([1, 3, 8, 13, 50, 64, 300, 515]),
     depth=st.sampled_from([1, 5, 8, 13, 32, 64, 80]),
     width=st.sampled_from([1, 3, 8, 13, 32, 64]),
-    dtype=st.sampled_from(["float32", "float32", "float64"]),
+    dtype=st.sampled_from(["float32", "float32", "float64", "float16", "bfloat16"]),
     mask=st.sampled_from(["none", "causal", "added", "added-per-key", "chosen", "filled", "capped"]),
     swapped=st.booleans(),
 )
@@ -240,6 +240,47 @@ def test_the_attentions_of_a_model_are_found_and_right(
     assert calls_of(module, "attention") == count
     found, expected = (each.astype("float64") for each in (computed, captured.references[0]))
     np.testing.assert_allclose(found, expected, rtol=10 * ERRORS[dtype], atol=ERRORS[dtype])
+
+
+class Padded(nn.Module):
+    """Attention with a finite mask that hides all keys of some queries, as of padded batches."""
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> Any:
+        scores = x @ x.transpose(-1, -2) * 0.25 + mask
+        return torch.softmax(scores, -1, dtype=torch.float32).to(x.dtype) @ x
+
+
+class Truncated(nn.Module):
+    """Attention whose scores are integers for a while."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        scores = (x @ x.transpose(-1, -2)).to(torch.int32).to(x.dtype)
+        return torch.softmax(scores, -1) @ x
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_query_whose_keys_a_finite_mask_hides_agrees_with_torch(
+    server: CandidateClient, tmp_path: Path, dtype: torch.dtype
+) -> None:
+    mask = torch.zeros(1, 16, 16, dtype=dtype)
+    mask[:, :3] = torch.finfo(dtype).min
+    captured = capture_module(Padded(), tokens(16).to(dtype), mask)
+    target = target_of("x86-64-v3")
+
+    module = scheduled(translate(captured, None).module, target)  # type: ignore[arg-type]
+    computed = run_compiled(server, module, target, captured.inputs, tmp_path)
+
+    assert calls_of(module, "attention") == 1
+    found, expected = (each.astype("float64") for each in (computed, captured.references[0]))
+    np.testing.assert_allclose(found, expected, rtol=10 * ERRORS[dtype], atol=ERRORS[dtype])
+
+
+def test_scores_that_become_integers_are_not_attention() -> None:
+    captured = capture_module(Truncated(), tokens(16).half())
+
+    module = fuse_attention(translate(captured, None).module)  # type: ignore[arg-type]
+
+    assert calls_of(module, "attention") == 0
 
 
 def test_every_layer_of_bert_has_one_attention() -> None:

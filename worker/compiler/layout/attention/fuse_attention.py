@@ -11,14 +11,14 @@
 masks (``views``) become part of the function's reads, and transpositions of the result become part of its
 writes, so that it takes ``x`` itself. A constant mask that hides the keys after each query, or a triangle
 made at run time, becomes the comparison ``key <= query + offset``; a constant mask that hides more keys stays
-beside it. On a processor, ``astype`` widens arguments of half precision before the function, and rounds its
-result. A finite mask beside another one stays: where both hide all keys, these get weight. Constant masks
-are stored transposed, ``[..., S, T]``, as the schedule reads them.
-``attention_compute`` writes the function.
+beside it. A finite mask beside another one stays: where both hide all keys, these get weight. Constant masks
+are stored transposed, ``[..., S, T]``, as the schedule reads them. On a processor, ``astype`` widens
+arguments of half precision before the function, and rounds its result. ``attention_compute`` writes it.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,9 @@ from worker.compiler.layout.views import View, read_through, scalar_of
 from worker.compiler.schedules.gpu.chips import current_gpu
 
 Array = NDArray[Any]
+
+_MOST_UNREAD = 8
+"""A tensor is widened whole if it has at most this many times the elements that an attention reads."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="FuseAttention")
@@ -115,16 +118,18 @@ class _Fusion:
             order=order,
             causal=causal,
             safe=match.safe,
-            scores=match.scores,
+            scores=dtype_inside(match.scores),
         )
 
     def function(self) -> tuple[tirx.PrimFunc, tuple[tirx.Var, ...]]:
         """The function of TensorIR, and the dynamic sizes that it takes as arguments."""
-        kinds = [(shape_of(argument) or (), read_dtype(argument)) for argument in self.arguments]
+        kinds = [(shape_of(one) or (), dtype_inside(str(one.ty.dtype))) for one in self.arguments]
         return attention_function(self.attention, kinds)
 
     def _operand(self, operand: relax.Expr) -> Operand:
         base, views = read_through(operand, self._graph.lookup)
+        if _is_widened(base) and _elements(base) > _MOST_UNREAD * _elements(operand):
+            return Operand(self._parameter(operand), ())
         return Operand(self._parameter(base), views)
 
     def _parameter(self, argument: relax.Expr) -> int:
@@ -157,7 +162,7 @@ class _Fusion:
         If a mask is finite, a hidden key gets weight in a row whose other keys another mask hides.
         """
         step, *later = steps[index:]
-        if not all(one.adds for one in later):
+        if not all(one.adds or one.rounds for one in later):
             return False
         return self._is_infinite(step) or all(map(self._is_ordinary, (*steps[:index], *later)))
 
@@ -241,10 +246,18 @@ class _Fusion:
         return step.fill is not None or not np.any(np.where(seen, values, 0))
 
 
-def read_dtype(tensor: relax.Expr) -> str:
-    """The dtype in which the function reads or writes a tensor."""
-    dtype = str(tensor.ty.dtype)
+def dtype_inside(dtype: str) -> str:
+    """The dtype in which the function reads, computes and writes what has a dtype outside."""
     return "float32" if dtype in HALVES and current_gpu() is None else dtype
+
+
+def _is_widened(tensor: relax.Expr) -> bool:
+    return dtype_inside(str(tensor.ty.dtype)) != str(tensor.ty.dtype)
+
+
+def _elements(tensor: relax.Expr) -> int:
+    """The elements of a tensor; 1 if a size is dynamic."""
+    return prod(static_shape(tensor) or (1,))
 
 
 def _transposed(axes: list[int]) -> View:
@@ -275,14 +288,15 @@ class _Replacer(PyExprMutator):
             return
         function, sizes = fusion.function()
         kernel = self.builder_.add_func(function, "attention")
-        arguments = [self._cast(argument, read_dtype(argument)) for argument in fusion.arguments]
-        kind, dtype = binding.var.ty, read_dtype(binding.var)
-        call = relax.call_tir(kernel, [*arguments, *sizes], out_ty=relax.TensorType(kind.shape, dtype))
-        if dtype != str(kind.dtype):
+        arguments = [self._widened(self.visit_expr(argument)) for argument in fusion.arguments]
+        kind = binding.var.ty
+        made = relax.TensorType(kind.shape, dtype_inside(str(kind.dtype)))
+        call = relax.call_tir(kernel, [*arguments, *sizes], out_ty=made)
+        if _is_widened(binding.var):
             call = relax.op.astype(self.builder_.emit(call), kind.dtype)
         super().visit_var_binding_(relax.VarBinding(binding.var, call))
 
-    def _cast(self, argument: relax.Expr, dtype: str) -> relax.Expr:
-        if str(argument.ty.dtype) == dtype:
+    def _widened(self, argument: relax.Expr) -> relax.Expr:
+        if not _is_widened(argument):
             return argument
-        return self.builder_.emit(relax.op.astype(self.visit_expr(argument), dtype))
+        return self.builder_.emit(relax.op.astype(argument, dtype_inside(str(argument.ty.dtype))))

@@ -8,7 +8,7 @@
 
 Operands of half precision may be multiplied in float32: then ``s`` and the softmax are float32, ``w`` is
 rounded before the second product, and ``o`` after it. A processor computes all of it in float32, and rounds
-``o`` alone.
+``o``, and scores to float16 where the model does.
 
 The matcher walks back from each product. It gives up if anything outside the pattern reads ``s`` or ``w``,
 which the fused function does not store, or if keys or values are weights: those are linear layers.
@@ -17,14 +17,14 @@ which the fused function does not store, or if keys or values are weights: those
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from tvm import relax, tirx
 from tvm.ir import GenericConst
 
-from worker.compiler.layout.images import HALVES
+from worker.compiler.layout.images import FLOATS, HALVES
 from worker.compiler.layout.relax_graph import Graph, Shape, are_known, operator_of, same_shape, shape_of
 from worker.compiler.layout.views import Lookup, read_through, scalar_of
 from worker.compiler.schedules.gpu.chips import current_gpu
@@ -32,8 +32,7 @@ from worker.compiler.schedules.nest import is_nan
 
 Apply = Callable[[Any, Any], Any]
 
-_GPU_DTYPES = (*HALVES, "float32")
-_DTYPES = (*_GPU_DTYPES, "float64")
+_GPU_DTYPES = frozenset({*HALVES, "float32"})
 _MIN_RANK = 2
 
 _NO_KEY = (
@@ -47,7 +46,8 @@ _NO_KEY = (
 class Step:
     """An elementwise step on the scores: ``apply(score, element of the operand)``.
 
-    ``fill`` replaces the score where a boolean operand is false, or where it is true if ``inverted``.
+    ``fill`` replaces the score where a boolean operand is false, or where it is true if ``inverted``. A step
+    that ``rounds`` changes the dtype alone.
     """
 
     apply: Apply
@@ -55,6 +55,7 @@ class Step:
     adds: bool = False
     fill: float | None = None
     inverted: bool = False
+    rounds: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,7 @@ class _Matcher:
         for operand, step in _readings(bound, self._graph.lookup):
             found = self._scores(operand, shape)
             if found is not None:
-                return found[0], [*found[1], step]
+                return found[0], [*found[1], _rounded(step, str(bound.ty.dtype))]
         self._passed = passed
         return None
 
@@ -200,8 +201,9 @@ def _readings(call: relax.Expr, lookup: Lookup) -> Iterator[tuple[relax.Expr, St
         yield right, Step(lambda score, other: apply(other, score), left, adds=name == "add")
     elif name == "tanh":
         yield call.args[0], Step(lambda score, _: tirx.tanh(score))
-    elif name == "astype" and str(call.ty.dtype) in _GPU_DTYPES:
-        yield call.args[0], Step(_rounding(str(call.ty.dtype)))
+    elif name == "astype" and {str(call.ty.dtype), str(call.args[0].ty.dtype)} <= _GPU_DTYPES:
+        dtype = str(call.ty.dtype) if current_gpu() is not None else "float32"
+        yield call.args[0], Step(lambda score, _: score.astype(dtype), rounds=True)
     elif name == "where":
         condition, chosen, other = call.args
         for scores, fill, inverted in ((chosen, other, False), (other, chosen, True)):
@@ -210,8 +212,15 @@ def _readings(call: relax.Expr, lookup: Lookup) -> Iterator[tuple[relax.Expr, St
                 yield scores, Step(_choice(number, inverted), condition, fill=number, inverted=inverted)
 
 
-def _rounding(dtype: str) -> Apply:
-    return (lambda score, _: score) if current_gpu() is None else (lambda score, _: score.astype(dtype))
+def _rounded(step: Step, dtype: str) -> Step:
+    """A step whose result a processor rounds to float16, and keeps in float32.
+
+    Otherwise a finite mask of float16, or scores that overflow it, would have another effect than in torch.
+    bfloat16 has the range of float32.
+    """
+    if dtype != "float16" or current_gpu() is not None:
+        return step
+    return replace(step, apply=lambda *given: step.apply(*given).astype(dtype).astype("float32"))
 
 
 def _choice(number: float, inverted: bool) -> Apply:
@@ -253,7 +262,7 @@ def _is_plain(product: relax.Call) -> bool:
         all(shape is not None and len(shape) >= _MIN_RANK and not _is_empty(shape) for shape in shapes)
         and given == str(right.ty.dtype)
         and (made == given or (given in HALVES and made == "float32"))
-        and given in (_DTYPES if current_gpu() is None else _GPU_DTYPES)
+        and given in (FLOATS if current_gpu() is None else _GPU_DTYPES)
     )
 
 
