@@ -27,8 +27,8 @@ PARTS = {"bfloat16": 1, "float16": 2, "float32": EXACT}
 """How many bfloat16 a number of each dtype is the exact sum of."""
 TERMS = {
     1: ((0, 0),),
-    2: ((0, 1), (0, 0), (1, 0)),
-    EXACT: ((1, 1), (0, 1), (0, 2), (0, 0), (1, 0), (2, 0)),
+    2: ((1, 1), (0, 1), (0, 0), (1, 0)),
+    3: ((1, 1), (0, 1), (0, 2), (0, 0), (1, 0), (2, 0)),
 }
 """By the parts of a number, which parts of the left and the right factor are multiplied, high, middle or low:
 in an order in which each pair shares a part with the one before."""

@@ -4,8 +4,8 @@ A float32 has 24 bits of mantissa, and a bfloat16 has 8 of them: each number is 
 nearest bfloat16, that of the rest, and the rest of that: high, middle and low. Of the nine products of two
 such sums, six are as exact as float32: the others are together below 2**-23 of the product, and float32
 rounds every sum to 2**-24. Six products of tiles are faster than one of vectors by 16 / 6 in theory, and by
-1.3 to 1.6 as measured. A float16 is the sum of two bfloat16: its three products drop at most 2**-18 of the
-product, and float16 rounds results to 2**-11. A bfloat16 is its only part::
+1.3 to 1.6 as measured. A float16 is the sum of two bfloat16, and a bfloat16 is its only part: the sums of
+their four products, and of one, are exact::
 
     for parallel task in (chunk of rows, group of panels):
         for part of the depth:
@@ -27,9 +27,10 @@ the sums of 32 x 32 stay in L1; otherwise memory keeps those of a task.
 
 Edges: the last rows move back over their neighbors, as do the last panel's columns. Zeros fill the second
 half of the last step. The lower parts of an infinite number are NaN, and so is the sum: it is computed again.
-Where only one of two overlapping blocks is, either result may remain. Tiles take subnormal numbers for zeros,
-so products below 1e-30 lose digits with their parts. If the process may not use tile registers, the loops of
-``loops`` run.
+Where only one of two overlapping blocks is, either result may remain. In an image of bfloat16 that its
+producer did not round, a NaN with almost all bits set may count as zero. Tiles take subnormal numbers for
+zeros, so products below 1e-30 lose digits with their parts. If the process may not use tile registers, the
+loops of ``loops`` run.
 
 Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype for
 Higher-Precision Computations", 2019, for the split; Intel 64 and IA-32 Architectures Optimization Reference
