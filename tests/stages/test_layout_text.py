@@ -20,6 +20,7 @@ from worker.compiler.layout.memory.share_memory import share_memory
 from worker.compiler.layout.memory.share_storage import share_storage
 from worker.compiler.layout.pack_linear import PanelWidths, pack_linear_weights
 from worker.compiler.layout.separate_parameters import keep_results
+from worker.compiler.rewrites.equal_expressions import merge_equal_expressions
 
 BLOCK_CONVOLUTIONS = block_convolutions(AVX2.machine)
 PACK_LINEAR_WEIGHTS = pack_linear_weights(AVX2.machine)
@@ -382,7 +383,9 @@ def test_panels_of_half_vectors_are_not_shared(widths: PanelWidths | None, colum
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_vectors_widen_numbers_of_half_precision_once_for_all_layers(dtype: str) -> None:
     check(
-        PACK_LINEAR_WEIGHTS,
+        tvm.transform.Sequential(
+            [PACK_LINEAR_WEIGHTS, merge_equal_expressions, relax.transform.CanonicalizeBindings()]
+        ),
         f"x: (64, 32) {dtype}",
         before="""
             a = R.matmul(x, A, out_dtype="float32")

@@ -5,7 +5,8 @@
 ``W`` is ``[depth, columns]`` and constant, or depends on separate parameters alone. Packed it is ``[panels,
 depth, panel columns]``: the columns of one panel lie side by side, so the kernel reads it front to back.
 ``matmul_plans`` chooses the panel width, the columns of its register tile; it is 32 where tile registers
-compute the product.
+compute the product. Vectors read each number of ``x`` once for every panel, so ``astype`` widens half
+precision first.
 
     linear[..., column] = sum over k of x[..., k] * packed[panel, k, column - start]
     panel = column // width, start = min(panel * width, columns - width)
@@ -36,7 +37,7 @@ from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.constants import array_of, constant_of
-from worker.compiler.layout.images import FLOATS
+from worker.compiler.layout.images import HALVES
 from worker.compiler.layout.relax_graph import resolve, static_shape
 from worker.compiler.layout.separate_parameters import Derivation, parameters_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PACKED_GROUP, PATTERN
@@ -141,7 +142,6 @@ class _Packer(PyExprMutator):
         self._widths = widths
         self._derivation = Derivation((), self.lookup_binding)
         self._products: dict[Hashable, relax.Call] = {}
-        self._wide: dict[relax.Expr, relax.Var] = {}
 
     def packed(self, function: relax.Function) -> relax.Function:
         """The function with its products replaced."""
@@ -166,19 +166,13 @@ class _Packer(PyExprMutator):
         )
         dtypes = str(data.ty.dtype), dtype, out_dtype
         by_tiles = static_shape(data) is not None and self._by_tiles(dtypes, sizes)
-        if dot is None and not by_tiles and out_dtype in FLOATS:
-            data = self._widened(data, out_dtype)
+        if dot is None and out_dtype == "bfloat16":
+            return call
+        if dot is None and not by_tiles and dtypes[0] in HALVES and out_dtype not in HALVES:
+            data = self.builder_.emit(relax.op.astype(data, out_dtype))
         columns = self._width(weights, sizes, by_tiles)
         kernel = _Kernel(shape[1], columns, 1 if dot is None else dot.group, dtype, out_dtype)
         return self._product(data, self._pack(weights, kernel), kernel)
-
-    def _widened(self, data: relax.Expr, dtype: str) -> relax.Expr:
-        """The left factor in the dtype of the sums: vectors read each of its numbers once for every panel."""
-        if str(data.ty.dtype) == dtype:
-            return data
-        if data not in self._wide:
-            self._wide[data] = self.builder_.emit(relax.op.astype(data, dtype))
-        return self._wide[data]
 
     def _by_tiles(self, dtypes: tuple[str, str, str], sizes: MatmulShape) -> bool:
         """Whether tile registers compute a product of these dtypes, of the operands and of the sums."""

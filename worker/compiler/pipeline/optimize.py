@@ -116,6 +116,8 @@ def optimization_phases(
     on_processors = (
         block_convolutions(machine, winograd_error, choices),
         pack_linear_weights(machine, widths),
+        merge_equal_expressions,
+        transform.CanonicalizeBindings(),
         share_memory(machine),
     )
     return (

@@ -212,6 +212,8 @@ class _BatchNormFolder(_Mutator):
         weights = None if axis is None else self.constant(call.args[1])
         if not isinstance(weights, np.ndarray) or axis is None or not self._alone(producer):
             return None
+        if str(weights.dtype) in _HALVES:
+            return None
         if weights.shape[axis] != scale.size or not scales_channels(call, producer.ty.ndim):
             return None
         shape = [-1 if dimension == axis else 1 for dimension in range(weights.ndim)]

@@ -39,7 +39,7 @@ from worker.compiler.layout.blocked.weight_packing import (
     spread_channels,
 )
 from worker.compiler.layout.blocked.winograd import pack_winograd, winograd, winograd_error
-from worker.compiler.layout.images import HALVES, Image, Window, halves, image_of, integers
+from worker.compiler.layout.images import HALVES, SUMS, Image, Window, halves, image_of, integers
 from worker.compiler.schedules.families.convolution.bundles import Bundle, smallest_bundle
 from worker.compiler.schedules.families.convolution.layers import DIRECT, Layer
 from worker.compiler.schedules.families.convolution.winograd_plan import WinogradShape, faster_by_winograd
@@ -85,17 +85,16 @@ class _Convolution:
         groups = self.groups
         return groups.count > 1 and groups.inputs == groups.outputs == 1
 
-    @property
-    def packed_dtype(self) -> str:
-        """The dtype of packed dense weights: a kernel widens those of half precision as it reads them."""
+    def packed_dtype(self, blocked: bool) -> str:
+        """The dtype of packed dense weights: if the image is in blocks, kernels widen half precision."""
         own = str(self.weights.ty.dtype)
-        return own if own in HALVES and not self.is_transposed else self.output.dtype
+        return own if own in HALVES and blocked and not self.is_transposed else self.output.dtype
 
 
 def convolve(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     """Compute a convolution in blocks."""
     conv = _read(call)
-    if conv is None or not _fits(conv):
+    if conv is None or not _fits(conv) or conv.output.dtype not in SUMS:
         return None
     if conv.is_depthwise:
         return _depthwise(conv, graph)
@@ -137,7 +136,8 @@ def _dense(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
     if merged is None:
         return _in_filled_groups(conv, graph)
     data = blocked.variable if blocked else _plain_rows(conv, graph)
-    packing = Packing(groups, merged, lanes, blocked is not None, conv.is_transposed, conv.packed_dtype)
+    dtype = conv.packed_dtype(blocked is not None)
+    packing = Packing(groups, merged, lanes, blocked is not None, conv.is_transposed, dtype)
     return _call_dense(conv, data, packing, graph)
 
 
@@ -211,7 +211,7 @@ def _in_filled_groups(conv: _Convolution, graph: BlockedGraph) -> relax.Var:
     channels, outputs = conv.image.channels, conv.output.channels
     apart = compute.regroup(lanes, channels, channels, groups.inputs)
     data = graph.kernel(apart, "regroup", blocked.variable)
-    packing = Packing(groups, None, lanes, True, conv.is_transposed, conv.packed_dtype)
+    packing = Packing(groups, None, lanes, True, conv.is_transposed, conv.packed_dtype(blocked=True))
     result = _call_dense(conv, data, packing, graph)
     together = compute.regroup(lanes, outputs, groups.outputs, outputs)
     return graph.kernel(together, "regroup", result)
@@ -238,7 +238,8 @@ def _call_dense(conv: _Convolution, data: relax.Expr, packing: Packing, graph: B
         return graph.kernel(compute.activated_convolution(conv.window), _name(conv), *activation, weights)
     groups = packing.groups.count // packing.side_by_side
     dtype = conv.output.dtype
-    factors = conv.image.dtype if conv.image.dtype == str(conv.weights.ty.dtype) != dtype else None
+    both = {conv.image.dtype, str(conv.weights.ty.dtype)}
+    factors = conv.image.dtype if len(both) == 1 and dtype == "float32" and both <= HALVES else None
     kernel = (
         transposed_convolution(conv.window, groups)
         if isinstance(conv.window, TransposedWindow)
