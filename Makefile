@@ -17,6 +17,7 @@ DATABASE ?= sqlite
 REQUESTS ?=
 ARCH ?= sm_90
 BATCHES ?= 1
+DTYPE ?= float32
 PARTS ?= e2e integration stages contract unit
 PYTEST = export TMPDIR="$$(mktemp -d)" && chmod 755 "$$TMPDIR" && trap 'rm -rf "$$TMPDIR"' EXIT && \
   $(BIN)/python -m pytest --numprocesses $(FILES_AT_ONCE) --dist loadfile --no-loadscope-reorder
@@ -68,8 +69,8 @@ format: setup ## format the code
 bench: setup ## benchmark turnaround, cancellation, idling, tuning, confinement, keys, uploads and the console
 	@$(BIN)/python -m benchmarks
 
-bench-models: $(PEERS) $(SURVEY) ## benchmark models against other runtimes; MODELS="bert mlp" BATCHES="1 8" selects
-	@$(BIN)/python -W ignore -m benchmarks.models $(MODELS) --batches $(BATCHES)
+bench-models: $(PEERS) $(SURVEY) ## benchmark models against other runtimes; MODELS="bert mlp" BATCHES="1 8" DTYPE=bfloat16 select
+	@$(BIN)/python -W ignore -m benchmarks.models $(MODELS) --batches $(BATCHES) --dtype $(DTYPE)
 
 $(PEERS): pyproject.toml $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]' && touch $@ \

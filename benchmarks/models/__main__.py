@@ -1,4 +1,7 @@
-"""Benchmarks models against other runtimes: ``make bench-models MODELS="bert resnet18" BATCHES="1 8"``."""
+"""Benchmarks models against other runtimes: ``make bench-models MODELS="bert resnet18" BATCHES="1 8"``.
+
+With ``DTYPE=bfloat16`` or ``float16``, models compute in that type; inputs and outputs stay float32.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import torch
 from rich.console import Console
+from torch import nn
+from torch.utils import _pytree as pytree
 
 from benchmarks.machine import describe, kind_here
-from benchmarks.models.alternation import measure_sides, measure_slow
+from benchmarks.models.alternation import TOLERATED_ERRORS, measure_sides, measure_slow
 from benchmarks.models.compiling import (
     CHAIN_LAYERS,
     CHAINS,
@@ -60,6 +67,7 @@ class Plan:
     examples: tuple[Example, ...]
     rounds: int
     threads: int
+    dtype: str
     stock: bool
     stock_trials: int
     growth: bool
@@ -91,7 +99,7 @@ class Suite:
 
     def run(self) -> tuple[list[SgemmResult], list[ModelResult], list[GrowthResult]]:
         """Run the whole plan."""
-        products = [self._subject(sgemm(size)) for size in SGEMM_SIZES]
+        products = [replace(self._subject(sgemm(size)), dtype="float32") for size in SGEMM_SIZES]
         subjects = [self._subject(example) for example in self._plan.examples]
         for subject in (*products, *subjects):
             self._doing("preparing", subject)
@@ -166,7 +174,7 @@ class Suite:
         return result
 
     def _subject(self, example: Example) -> Subject:
-        return Subject(example, self._folder / example.name, self._plan.threads)
+        return Subject(example, self._folder / example.name, self._plan.threads, self._plan.dtype)
 
     def _doing(self, what: str, subject: Subject) -> None:
         self._display.doing(f"{what} {subject.example.name}")
@@ -181,16 +189,21 @@ def main() -> None:
     if unknown:
         raise SystemExit(f"unknown model {', '.join(unknown)}: choose from {', '.join(known)}")
     plan = Plan(
-        examples=tuple(with_batch(known[name], batch) for batch in arguments.batches for name in names),
+        examples=tuple(
+            with_dtype(with_batch(known[name], batch), arguments.dtype)
+            for batch in arguments.batches
+            for name in names
+        ),
         rounds=arguments.rounds,
         threads=len(os.sched_getaffinity(0)),
+        dtype=arguments.dtype,
         stock=not arguments.without_stock,
         stock_trials=arguments.stock_trials,
         growth=not arguments.models,
     )
     console = Console()
     load_before, start = os.getloadavg()[0], time.monotonic()
-    console.print(f"{plan.threads} threads, float32, no trials; load average {load_before:.2f}")
+    console.print(f"{plan.threads} threads, {plan.dtype}, no trials; load average {load_before:.2f}")
     with (
         tempfile.TemporaryDirectory(prefix="bessemer-bench-") as folder,
         Display(console, plan.peers, plan.steps) as display,
@@ -206,7 +219,8 @@ def main() -> None:
         models=models,
         growth=growth,
     )
-    path = arguments.output or _results_path(results, whole=not arguments.models)
+    is_whole = not arguments.models and plan.dtype == "float32"
+    path = arguments.output or _results_path(results, is_whole)
     path.write_text(results.model_dump_json(indent=2) + "\n")
     console.print(f"written to {path}, after {results.minutes} minutes")
 
@@ -219,10 +233,34 @@ def with_batch(example: Example, batch: int) -> Example:
     return replace(example, name=f"{example.name}{BATCH_SEPARATOR}{batch}", inputs=inputs)
 
 
+class _Narrowed(nn.Module):
+    """A model that computes in a narrower dtype, and reads and returns float32."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.model, self.dtype = model.to(dtype), dtype
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        """The outputs, widened."""
+        narrow = (each.to(self.dtype) if each.is_floating_point() else each for each in inputs)
+        return pytree.tree_map(lambda each: each.float(), self.model(*narrow))
+
+
+def with_dtype(example: Example, dtype: str) -> Example:
+    """The model in a dtype."""
+    if dtype == "float32":
+        return example
+    return replace(example, build=lambda: _Narrowed(example.build(), getattr(torch, dtype)).eval())
+
+
 def _arguments(known: Mapping[str, Example]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench-models", description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {', '.join(known)}; default: all")
     parser.add_argument("--batches", type=int, nargs="+", default=[1], help="samples in each run; default: 1")
+    dtypes = list(TOLERATED_ERRORS)
+    parser.add_argument(
+        "--dtype", choices=dtypes, default=dtypes[0], help="the models' dtype; default: float32"
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds")
     parser.add_argument("--without-stock", action="store_true", help="skip stock TVM")
     parser.add_argument("--stock-trials", type=int, default=0, help="trials of stock TVM's search")

@@ -16,8 +16,8 @@ from worker.measure.rounds import MAX_RUNS, Rounds
 from worker.measure.statistics import latency, round_ratios
 
 TURN_SECONDS = 0.1
-TOLERATED_ERROR = 1e-4
-"""Allowed difference from torch eager, relative to its largest value: float32 rounding."""
+TOLERATED_ERRORS = {"float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
+"""By dtype, the allowed difference from torch eager, relative to its largest value: rounding."""
 
 _SLOW_SECONDS = 2.0
 _MAX_SLOW_RUNS = 3
@@ -111,7 +111,7 @@ def _start(
     running[runtime.name] = side
     result.ready_seconds = round(side.ready.seconds, 3)
     result.error = largest_error(side.ready.outputs, references)
-    if not result.error <= TOLERATED_ERROR:
+    if not result.error <= TOLERATED_ERRORS[subject.dtype]:
         result.state, result.note = (
             State.DIFFERS,
             f"outputs differ from torch eager's by {result.error:.1e}",

@@ -21,15 +21,17 @@ from examples.models import Example
 
 OURS = "bessemer"
 EAGER = "torch eager"
+_OPENVINO_PRECISIONS = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, its folder and its number of threads."""
+    """A model, its folder, its number of threads, and the dtype in which it computes."""
 
     example: Example
     folder: Path
     threads: int
+    dtype: str = "float32"
 
     @property
     def exported(self) -> Path:
@@ -126,14 +128,14 @@ def load_onnxruntime(subject: Subject) -> Loaded:
 
 
 def load_openvino(subject: Subject) -> Loaded:
-    """OpenVINO in float32, for latency."""
+    """OpenVINO in the model's dtype, for latency."""
     try:
         import openvino
     except ImportError as error:
         raise MissingError(str(error)) from error
     require_onnx(subject)
     settings = {
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": _OPENVINO_PRECISIONS[subject.dtype],
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": subject.threads,
     }
