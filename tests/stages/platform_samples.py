@@ -58,11 +58,20 @@ class Functions(nn.Module):
         return x.erf() + x.exp() + x.lgamma() + x.round() + x.tan() + x.pow(x) + x.fmod(0.7)
 
 
+class Halves(nn.Module):
+    """Numbers that become float16: ordinary ones, infinite ones and subnormal ones."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        wide = torch.relu(x.half() + 1)
+        return wide, (x * 40000).half().float(), (x * 1e-6).half().float(), x.double().half()
+
+
 MODELS = {
     "perceptron": (perceptron, (8, 64)),
     "convolutions": (convolutions, (1, 3, 32, 32)),
     "encoder": (encoder, (1, 32, 64)),
     "functions": (Functions, (4, 33)),
+    "halves": (Halves, (4, 33)),
 }
 
 

@@ -30,6 +30,7 @@ LIBRARIES_OF_C = (
 RUNNABLE = (
     *((*target, model) for target in PROCESSORS for model in ("perceptron", "convolutions", "encoder")),
     *((*target, "encoder") for target in LIBRARIES_OF_C),
+    *((*target, "halves") for target in PROCESSORS if target[0] in ("aarch64", "riscv64", "riscv64-v")),
 )
 MACOS_LIBRARIES = ["/usr/lib/libSystem.B.dylib", "@rpath/model.dylib"]
 WINDOWS_LIBRARIES = ["KERNEL32.dll", "ucrtbase.dll"]

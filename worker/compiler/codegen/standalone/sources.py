@@ -57,7 +57,8 @@ def library_sources(triple: str, with_entries: bool) -> tuple[str, ...]:
     """The sources of a library besides its kernels and tables; on Linux, TVM's virtual machine uses some."""
     system = system_of(triple)
     assert system is not None
-    return (*_LIBRARY_SOURCES[system], *(("model.c",) if with_entries else ()))
+    conversions = ("half.c",) if architecture_of(triple) == "riscv64" else ()
+    return (*_LIBRARY_SOURCES[system], *conversions, *(("model.c",) if with_entries else ()))
 
 
 def program_sources(triple: str) -> tuple[str, ...]:
