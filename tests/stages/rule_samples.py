@@ -275,6 +275,12 @@ IMAGES = (
     Sample("channel shuffle", lambda a: F.channel_shuffle(a, 2), (floats(1, 8, 3, 4),)),
     Sample("patches and back", lambda a: F.fold(F.unfold(a, 2), (7, 9), 2), (IMAGE,)),
     Sample("group norm", lambda a: F.group_norm(a, 3), (IMAGE,)),
+    Sample("group norm in bfloat16", lambda a: F.group_norm(a.bfloat16(), 3).float(), (IMAGE,)),
+    Sample(
+        "batch norm of wider statistics",
+        lambda a, m, v: F.batch_norm(a.bfloat16(), m, v).float(),
+        (IMAGE, floats(3), floats(3).abs()),
+    ),
     Sample("layer norm", lambda a: F.layer_norm(a, a.shape[-1:]), (IMAGE,)),
     Sample("layer norm in float64", lambda a: F.layer_norm(a.double(), a.shape[-1:]), (IMAGE,)),
     Sample("layer norm in bfloat16", lambda a: F.layer_norm(a.bfloat16(), a.shape[-1:]).float(), (IMAGE,)),

@@ -38,15 +38,17 @@ def _group_norm(
     groups: int,
     epsilon: float,
 ) -> tuple[Any, ...]:
-    dtype = dtype_of(data)
-    gamma = emit.full((channels,), 1.0, dtype) if weight is None else weight
-    beta = emit.full((channels,), 0.0, dtype) if bias is None else bias
+    """Relax's group norm does not support bfloat16."""
+    own = dtype_of(data)
+    dtype = wide(own) if own == "bfloat16" else own
+    gamma = emit.full((channels,), 1.0, dtype) if weight is None else emit.cast(weight, dtype)
+    beta = emit.full((channels,), 0.0, dtype) if bias is None else emit.cast(bias, dtype)
     axes = list(range(2, len(shape_of(data))))
     normed = relax.op.nn.group_norm(
-        data, gamma, beta, num_groups=groups, channel_axis=1, axes=axes, epsilon=epsilon
+        emit.cast(data, dtype), gamma, beta, num_groups=groups, channel_axis=1, axes=axes, epsilon=epsilon
     )
     rows = (batch, groups, channels // groups * elements)
-    return emit(normed), *_statistics(emit, data, epsilon, rows, 1)
+    return emit.cast(emit(normed), own), *_statistics(emit, data, epsilon, rows, 1)
 
 
 def _layer_norm(
@@ -131,6 +133,24 @@ def _batch_norm(
     return normed, own_mean, inverse
 
 
+def _mixed_batch_norm(
+    data: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    momentum: float,
+    epsilon: float,
+) -> Any:
+    """With statistics wider than the data, as under autocast. Relax needs one dtype."""
+    if data.dtype == mean.dtype:
+        return NotImplemented
+    normed, *statistics = _aten._native_batch_norm_legit_no_training(
+        data.to(mean.dtype), weight, bias, mean, variance, momentum, epsilon
+    )
+    return normed.to(data.dtype), *statistics
+
+
 def _batch_norm_without(
     data: Tensor,
     weight: Tensor | None,
@@ -175,6 +195,7 @@ _TRANSLATIONS: dict[str, Translate] = {
 RULES: Rules = (
     *rules_of(_TRANSLATIONS),
     Decomposition("aten.native_batch_norm.default", _batch_norm),
+    Decomposition("aten._native_batch_norm_legit_no_training.default", _mixed_batch_norm),
     Decomposition("aten._native_batch_norm_legit.default", _batch_norm),
     Decomposition("aten._native_batch_norm_legit.no_stats", _batch_norm_without),
     Decomposition("aten._native_batch_norm_legit_functional.default", _batch_norm_and_statistics),
