@@ -99,8 +99,8 @@ class Suite:
 
     def run(self) -> tuple[list[SgemmResult], list[ModelResult], list[GrowthResult]]:
         """Run the whole plan."""
-        products = [replace(self._subject(sgemm(size)), dtype="float32") for size in SGEMM_SIZES]
-        subjects = [self._subject(example) for example in self._plan.examples]
+        products = [self._subject(sgemm(size)) for size in SGEMM_SIZES]
+        subjects = [self._subject(example, self._plan.dtype) for example in self._plan.examples]
         for subject in (*products, *subjects):
             self._doing("preparing", subject)
             self._prepared[subject.example.name] = prepare(subject, self._log, subject in subjects)
@@ -173,8 +173,8 @@ class Suite:
         self._display.show(result)
         return result
 
-    def _subject(self, example: Example) -> Subject:
-        return Subject(example, self._folder / example.name, self._plan.threads, self._plan.dtype)
+    def _subject(self, example: Example, dtype: str = "float32") -> Subject:
+        return Subject(example, self._folder / example.name, self._plan.threads, dtype)
 
     def _doing(self, what: str, subject: Subject) -> None:
         self._display.doing(f"{what} {subject.example.name}")

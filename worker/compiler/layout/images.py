@@ -23,6 +23,8 @@ FLOATS = HALVES | {"float32", "float64"}
 _DTYPES = FLOATS | {"int8", "uint8", "int16", "int32", "int64"}
 SUMS = _DTYPES - {"bfloat16"}
 """The dtypes in which kernels on blocks add up: TVM (0.27) keeps bfloat16 as integers."""
+AVERAGED = FLOATS & SUMS
+"""Those in which they also divide."""
 _RANKS = (3, 4, 5)
 IMAGE_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 """Relax's names for plain images, by their number of dimensions."""

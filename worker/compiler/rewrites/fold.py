@@ -27,6 +27,7 @@ from tvm.ir import GenericConst
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.constants import array_of, constant_of
+from worker.compiler.layout.images import HALVES
 from worker.compiler.layout.relax_graph import count_reads, operator_of, resolve, static_shape
 from worker.compiler.rewrites.evaluators import EVALUATORS
 
@@ -42,7 +43,6 @@ WEIGHT_CHANNEL_AXIS = {
 
 CHANNEL_AXIS = 1
 _MATRIX_RANK = 2
-_HALVES = ("float16", "bfloat16")
 _SINGLE = "float32"
 
 
@@ -170,7 +170,7 @@ class _BatchNormFolder(_Mutator):
 
     def _applied(self, data: relax.Expr, affine: Affine) -> relax.Expr:
         dtype = str(data.ty.dtype)
-        if dtype in _HALVES:
+        if dtype in HALVES:
             return relax.op.astype(self.builder_.emit(self._in_single(data, affine)), dtype)
         producer, bias = self._without_bias(data)
         weighted = self._scaled_weights(producer, affine.scale)
@@ -212,7 +212,7 @@ class _BatchNormFolder(_Mutator):
         weights = None if axis is None else self.constant(call.args[1])
         if not isinstance(weights, np.ndarray) or axis is None or not self._alone(producer):
             return None
-        if str(weights.dtype) in _HALVES:
+        if str(weights.dtype) in HALVES:
             return None
         if weights.shape[axis] != scale.size or not scales_channels(call, producer.ty.ndim):
             return None

@@ -20,7 +20,7 @@ from worker.compiler.layout.blocked import compute
 from worker.compiler.layout.blocked.activation import activation_of
 from worker.compiler.layout.blocked.blocked_graph import MOST_SPARE, Array, Blocked, BlockedGraph, Postponed
 from worker.compiler.layout.blocked.weight_packing import pack_vector, spread_channels
-from worker.compiler.layout.images import FLOATS, IMAGE_LAYOUTS, SUMS, Image, Window, image_of, pool_window_of
+from worker.compiler.layout.images import AVERAGED, IMAGE_LAYOUTS, Image, Window, image_of, pool_window_of
 from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.layout.views import Cut
 from worker.compiler.schedules.nest import Sizes, rows_of
@@ -250,7 +250,7 @@ def pool(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     if "max_pool" in call.op.name:
         variable = graph.kernel(compute.max_pool(window), "max_pool", data.variable)
         return Blocked(variable, data.channels, window.output, data.slots)
-    if str(call.ty.dtype) not in FLOATS & SUMS or set(window.dilation) != {1}:
+    if str(call.ty.dtype) not in AVERAGED or set(window.dilation) != {1}:
         return None
     activation = activation_of(data.variable, graph) if window.kernel == window.strides else None
     if activation is not None and not any(map(any, window.border)) and set(window.after) == {0}:
@@ -283,7 +283,7 @@ def average(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
 
 def _pool_evenly(operand: relax.Expr, image: Image, output: Sizes, graph: BlockedGraph) -> Blocked | None:
     data = graph.compact(operand)
-    if data is None or image.dtype not in FLOATS & SUMS:
+    if data is None or image.dtype not in AVERAGED:
         return None
     taps = tuple(size // wanted for size, wanted in zip(image.sizes, output, strict=True))
     ones, zeros = (1,) * len(taps), (0,) * len(taps)
