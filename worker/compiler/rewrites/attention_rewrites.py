@@ -216,19 +216,19 @@ def _called(value: relax.Expr) -> str:
 REWRITES = (
     Rewrite(
         name="window_masks",
-        summary="a mask is added to scores without taking their windows apart and joining them again",
+        summary="the masks of windowed attention are added to the scores without reshaping them",
         pattern=_JOINED,
         rewriter=_add_joined,
         is_default=True,
     ),
     GraphRewrite(
         name="projections",
-        summary="linear layers of one tensor that attention reads (queries, keys, values) become one",
+        summary="the linear layers of queries, keys and values become one if they read the same tensor",
         apply=_combine,
     ),
     GraphRewrite(
         name="attention",
-        summary="two products with a softmax between become one function without a matrix of all scores",
+        summary="two products with a softmax between them become one function without a matrix of all scores",
         apply=_fuse,
         is_default=True,
     ),

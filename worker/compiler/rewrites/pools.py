@@ -74,7 +74,7 @@ def _is_per_channel(bias: relax.Expr) -> bool:
 REWRITES = (
     Rewrite(
         name="pool_first",
-        summary="a convolution of one tap before an average pool moves behind it, to fewer pixels",
+        summary="a 1x1 convolution before an average pool moves behind the pool, which has fewer pixels",
         pattern=_POOL,
         rewriter=_pool_first,
         is_default=True,
