@@ -142,8 +142,8 @@ SchedulesOption = Annotated[
     typer.Option(
         "--schedule",
         metavar="FUNCTION=FILE.py[:NAME]",
-        help="Python file with a function `schedule(sch)`, or NAME, that schedules FUNCTION, such as "
-        "'fused_linear*'; repeat for each.",
+        help="Schedule FUNCTION, a name or a pattern such as 'fused_linear*', with the function "
+        "`schedule(sch)`, or NAME, of a Python file; repeat for each.",
     ),
 ]
 

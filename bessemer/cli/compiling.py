@@ -99,7 +99,7 @@ def compile_model(
         typer.Option(
             "--follow-best",
             help="With --output: unpack the bundle as soon as it is verified, before it is measured, and "
-            "each better one of a search over it. Sets tune.publish_early.",
+            "replace it with each better one that a search finds. Sets tune.publish_early.",
         ),
     ] = False,
     json: JsonOption = False,

@@ -128,7 +128,7 @@ GoldenOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.npz",
-        help="Run the arrays inputs/NAME of this file, and compare with its outputs/NAME.",
+        help="Run the inputs/NAME arrays of this file, and compare with its outputs/NAME arrays.",
     ),
 ]
 CompareOption = Annotated[

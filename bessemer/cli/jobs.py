@@ -168,7 +168,7 @@ def cancel(
     ] = None,
     keep_best: Annotated[
         bool,
-        typer.Option("--keep-best", help="End only the search, and deliver the best that it has found."),
+        typer.Option("--keep-best", help="End only the search, and deliver the best result so far."),
     ] = False,
     json: JsonOption = False,
     url: UrlOption = None,
@@ -286,8 +286,8 @@ def download(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Directory for the bundle, by default NAME-TARGET-ID; or file or existing directory for an "
-            "artifact.",
+            help="Where to unpack the bundle, by default NAME-TARGET-ID. With --artifact: a file, or an "
+            "existing directory.",
         ),
     ] = None,
     artifact: Annotated[

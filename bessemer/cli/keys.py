@@ -49,7 +49,7 @@ def create(
         str, typer.Option(metavar="NAME", help="Tenant whose data the key reads and writes.")
     ] = DEFAULT_TENANT,
     scope: Annotated[Scope, typer.Option(help="What the key allows.")] = Scope.COMPILE,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="A name to recognize it by.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Name to recognize the key by.")] = None,
     expires_days: Annotated[
         int | None, typer.Option(min=1, metavar="DAYS", help="Days until the key expires.")
     ] = None,
@@ -89,7 +89,7 @@ def revoke(key: KeyArgument, data: DataOption = None) -> None:
 
 @keys.command("rotate")
 def rotate(key: KeyArgument, data: DataOption = None, json: JsonOption = False) -> None:
-    """Replace a key by a new one with the same tenant, scope and lifetime."""
+    """Replace a key with a new one of the same tenant, scope and lifetime."""
     with reporting():
         with _database(data, must_exist=True) as (stored, audit):
             created = stored.rotate(_existing(stored, key).id)

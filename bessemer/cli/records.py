@@ -124,7 +124,7 @@ def import_records(
         Path, typer.Argument(metavar="DIR", help="A bundle, or a directory with the two files.")
     ],
     shared: Annotated[
-        bool, typer.Option("--shared", help="Let searches of other tenants that share measure them, too.")
+        bool, typer.Option("--shared", help="Let other tenants that share records measure these, too.")
     ] = False,
     json: JsonOption = False,
     url: UrlOption = None,
