@@ -174,7 +174,8 @@ def targets_page() -> str:
         if preset.mcpu is not None and not preset.gpus
     ]
     head = (
-        "| preset | for | vector bits | registers | multiply-adds a cycle | L1, L2 (KiB) | figures by |\n"
+        "| preset | for | vector bits | registers | multiply-adds per cycle | L1, L2 (KiB) "
+        "| source of the figures |\n"
         "|---|---|---|---|---|---|---|\n"
     )
     page = _with_section(TARGETS.read_text(), PRESETS_START, "".join([head, *rows]))

@@ -49,8 +49,8 @@ _INTEL = "Intel 64 and IA-32 Architectures Optimization Reference Manual, 248966
 _AMD_ZEN = "Software Optimization Guide for AMD Family 17h Processors, 55723"
 _AMD_ZEN3 = "Software Optimization Guide for AMD Family 19h Processors, 56665"
 _AMD_ZEN4 = (
-    "Software Optimization Guide for the AMD Zen4 Microarchitecture, 57647; far bytes by ResNet-18, loops by "
-    "18 convolutions of ResNet-50"
+    "Software Optimization Guide for the AMD Zen4 Microarchitecture, 57647; far bytes fitted on ResNet-18, "
+    "loops on 18 convolutions of ResNet-50"
 )
 _AMD_ZEN5 = "Software Optimization Guide for the AMD Zen5 Microarchitecture, 58455"
 _ARM = "Arm {} Software Optimization Guide"
@@ -103,15 +103,15 @@ class Processor:
     has_halves: bool = False
 
 
-SSE = Processor(128, 14, 1, 4, 2, 32, 256, f"{_COMMON}; a product and a sum apart, one pair a cycle")
-AVX = Processor(256, 14, 1, 4, 1, 32, 256, f"{_COMMON}; a product and a sum apart, loads of 128 bits")
-AVX2 = Processor(256, 16, 2, 4, 1.5, 32, 256, f"{_COMMON}; loads by make bench-tiles on Zen 3")
+SSE = Processor(128, 14, 1, 4, 2, 32, 256, f"{_COMMON}; no FMA, one product and one sum per cycle")
+AVX = Processor(256, 14, 1, 4, 1, 32, 256, f"{_COMMON}; no FMA, loads of 128 bits")
+AVX2 = Processor(256, 16, 2, 4, 1.5, 32, 256, f"{_COMMON}; loads measured by make bench-tiles on Zen 3")
 AVX512 = Processor(512, 32, 2, 4, 2, 32, 512, _COMMON, has_halves=True)
 NEON = Processor(128, 32, 2, 4, 2, 32, 256, _COMMON, lane_factors=True, l1_ways=4)
 RVV = Processor(128, 31, 1, 4, 1, 32, 256, f"{_COMMON}; v0 holds masks")
 RVV_256 = replace(RVV, vector_bits=256)
 RVV_512 = replace(RVV, vector_bits=512)
-SCALAR = Processor(128, 8, 0.25, 4, 0.25, 32, 128, f"{_COMMON}; four registers stand for a vector")
+SCALAR = Processor(128, 8, 0.25, 4, 0.25, 32, 128, f"{_COMMON}; a vector takes four registers")
 
 _HASWELL = Processor(256, 16, 2, 5, 2, 32, 256, _INTEL)
 _SKYLAKE = Processor(256, 16, 2, 4, 2, 32, 256, _INTEL)
@@ -121,11 +121,11 @@ _SKYLAKE_X = Processor(512, 32, 2, 4, 2, 32, 1024, _INTEL, has_halves=True)
 _ICE_LAKE_CLIENT = Processor(512, 32, 1, 4, 2, 48, 512, _INTEL, l1_ways=12, has_halves=True)
 _ICE_LAKE_SERVER = Processor(512, 32, 2, 4, 2, 48, 1280, _INTEL, l1_ways=12, has_halves=True)
 _SAPPHIRE_RAPIDS = Processor(
-    512, 32, 2, 4, 1.5, 48, 2048, f"{_INTEL}; loads by make bench-tiles", l1_ways=12, has_halves=True
+    512, 32, 2, 4, 1.5, 48, 2048, f"{_INTEL}; loads measured by make bench-tiles", l1_ways=12, has_halves=True
 )
 _ZEN1 = Processor(256, 16, 1, 5, 1, 32, 512, _AMD_ZEN)
 _ZEN2 = Processor(256, 16, 2, 5, 2, 32, 512, _AMD_ZEN)
-_ZEN3 = Processor(256, 16, 2, 4, 1.5, 32, 512, f"{_AMD_ZEN3}; loads by make bench-tiles")
+_ZEN3 = Processor(256, 16, 2, 4, 1.5, 32, 512, f"{_AMD_ZEN3}; loads measured by make bench-tiles")
 _ZEN4 = Processor(
     512,
     32,
