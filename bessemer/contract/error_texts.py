@@ -141,8 +141,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.MODEL_NOT_RECOGNIZED: ErrorText(
         422,
         "Unrecognized model format",
-        "Upload a file written by `torch.export.save` or `torch.jit.save`, by `torch.save` of an FX "
-        "GraphModule, or a Python file or the JSON of an IRModule of TVM.",
+        "Upload a file written by `torch.export.save`, by `torch.jit.save`, or by `torch.save` of an FX "
+        "GraphModule, or upload a TVM IRModule as a Python file or as JSON.",
     ),
     ErrorCode.MODEL_DAMAGED: ErrorText(
         422,
@@ -352,7 +352,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.VERIFY_CRASHED: ErrorText(
         422,
         "The compiled library crashed on the reference inputs",
-        "Correct the functions of extensions that the message names, or else report it, with the model.",
+        "If the message names functions of extensions, correct them. Otherwise, report the crash, with the "
+        "model.",
     ),
     ErrorCode.BENCHMARK_FAILED: ErrorText(
         422, "The benchmark failed", "Try again, and report it if it fails again.", True
@@ -428,14 +429,15 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.DEVICE_UNAVAILABLE: ErrorText(
         503,
         "No device for the target was live in time",
-        "Start a device of this platform (`bessemer devices` lists the live ones), then submit it again. "
-        "BESSEMER_DEVICE_WAIT_SECONDS on the worker says how long a compilation waits.",
+        "Start a device of this platform (`bessemer devices` lists the live ones), then submit the job "
+        "again. BESSEMER_DEVICE_WAIT_SECONDS on the worker says how long a compilation waits.",
         True,
     ),
     ErrorCode.DEVICE_LOST: ErrorText(
         503,
         "The device was lost on every attempt",
-        "The bundle may have crashed the devices that the message names: check them, then submit it again.",
+        "The bundle may have crashed the devices that the message names: check them, then submit the job "
+        "again.",
         True,
     ),
     ErrorCode.CANCELLED: ErrorText(409, "The compilation was cancelled", "Submit it again if you need it."),
