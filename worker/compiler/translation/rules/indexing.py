@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tvm import relax, topi
+from tvm import relax, te
 
 from worker.compiler.translation.compaction import columns_of, places_of
 from worker.compiler.translation.dtypes import is_floating
-from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
+from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, shape_of
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.rule import Decomposition, Rules, rules_of
 
@@ -53,8 +53,8 @@ def _index(emit: Emitter, table: relax.Expr, indices: list[Any]) -> relax.Expr:
     if len(axes) == 1:
         index = from_front(emit, indices[axes[0]], shape_of(table)[axes[0]])
         return look_up(emit, table, index, axes[0])
-    sizes = fixed(tuple(shape_of(table)[axis] for axis in axes), "indexing along several axes")
-    place = _joint_place(emit, [indices[axis] for axis in axes], sizes)
+    sizes = shape_of(table)
+    place = _joint_place(emit, [indices[axis] for axis in axes], [sizes[axis] for axis in axes])
     rest = [axis for axis in range(len(shape_of(table))) if axis not in axes]
     neighbors = axes == list(range(axes[0], axes[-1] + 1))
     before = rest[: axes[0]] if neighbors else []
@@ -81,12 +81,12 @@ def _without_masks(emit: Emitter, indices: list[Any]) -> list[Any]:
     return found
 
 
-def _joint_place(emit: Emitter, indices: list[relax.Expr], sizes: tuple[int, ...]) -> relax.Expr:
+def _joint_place(emit: Emitter, indices: list[relax.Expr], sizes: list[Any]) -> relax.Expr:
     place: relax.Expr | None = None
     for index, size in zip(indices, sizes, strict=True):
         index = from_front(emit, emit.cast(index, "int64"), size)
         if place is not None:
-            place = emit(relax.op.multiply(place, relax.const(size, "int64")))
+            place = emit(relax.op.multiply(place, _number(emit, size, "int64")))
             index = emit(relax.op.add(place, index))
         place = index
     assert place is not None
@@ -107,12 +107,16 @@ def _joined(
 def from_front(emit: Emitter, index: relax.Expr, size: Any) -> relax.Expr:
     """Replace negative indices, which count from the end."""
     dtype = dtype_of(index)
-    if isinstance(size, int):
-        from_end = emit(relax.op.add(index, relax.const(size, dtype)))
-    else:
-        from_end = emit.tensor_expression(lambda places, end: topi.add(places, end), index, size)
+    from_end = emit(relax.op.add(index, _number(emit, size, dtype)))
     below_zero = emit(relax.op.less(index, relax.const(0, dtype)))
     return emit(relax.op.where(below_zero, from_end, index))
+
+
+def _number(emit: Emitter, size: Any, dtype: str) -> relax.Expr:
+    """A size, which may be dynamic, as a tensor without axes."""
+    if isinstance(size, int):
+        return relax.const(size, dtype)
+    return emit.tensor_expression(lambda number: te.compute((), lambda: number.astype(dtype)), size)
 
 
 def _select(emit: Emitter, data: relax.Expr, axis: int, index: Any) -> relax.Expr:
