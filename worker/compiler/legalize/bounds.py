@@ -101,7 +101,7 @@ def _compared(compare: Callable[[Any, Any], Any], is_left_sure: bool) -> Callabl
 def _max_pool(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
     """Pool plain images."""
     window = pool_window_of(call)
-    if window is None or str(call.ty.dtype) not in FLOATS:
+    if window is None or window.is_open or str(call.ty.dtype) not in FLOATS:
         return None
     pool = _pool(window, str(call.ty.dtype))
     return bb.call_te(pool, call.args[0], primfunc_name_hint=operator_of(call).removeprefix("nn."))

@@ -130,15 +130,15 @@ def _family(schedule: s_tir.Schedule, name: str) -> str | None:
     return str(annotations[FAMILY]) if FAMILY in annotations else None
 
 
-def guess(size: Any) -> int:
-    """The size to plan for: the size itself, or its value with ``GUESSED_SIZE`` for each variable."""
+def guess(size: Any, guessed: int = GUESSED_SIZE) -> int:
+    """The size to plan for: the size itself, or its value with a number for each variable."""
     if isinstance(size, int | tirx.IntImm):
         return int(size)
     dimensions = {
-        variable: tirx.IntImm(str(variable.ty.dtype), GUESSED_SIZE) for variable in undefined_vars(size, [])
+        variable: tirx.IntImm(str(variable.ty.dtype), guessed) for variable in undefined_vars(size, [])
     }
     known = Analyzer().simplify(structural_map(size, (tirx.Var, lambda var: dimensions.get(var, var))))
-    return max(2, int(known)) if isinstance(known, tirx.IntImm) else GUESSED_SIZE
+    return max(2, int(known)) if isinstance(known, tirx.IntImm) else guessed
 
 
 def long_axes(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:

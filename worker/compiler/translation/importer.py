@@ -280,7 +280,7 @@ class Importer(ExportedProgramImporter):
             return result if found is None else found[0]
         if not isinstance(result, relax.Var) or not isinstance(value, torch.Tensor):
             return result
-        if all(isinstance(size, int) for size in value.shape):
+        if all(isinstance(size, int) for size in (*value.shape, *shape_of(result))):
             return result
         if isinstance(result.ty.shape, relax.ShapeExpr):
             self._symbols.learn(value.shape, result.ty.shape, self._emitter(node).size_of)

@@ -16,7 +16,7 @@ from worker.compiler.layout.blocked.compute import from_blocks, to_blocks
 from worker.compiler.layout.blocked.gather import Slots, write_gather
 from worker.compiler.layout.choices import LayoutChoices
 from worker.compiler.layout.constants import array_of
-from worker.compiler.layout.images import Tensor, image_of
+from worker.compiler.layout.images import OPEN, Tensor, image_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, INJECTIVE, PATTERN
 from worker.compiler.schedules.nest import Sizes
 from worker.compiler.schedules.processors import Machine
@@ -58,9 +58,14 @@ class Blocked:
         return self.blocks - -(-self.channels // self.lanes)
 
     @property
-    def has_known_batch(self) -> bool:
-        """Whether the number of images is known."""
-        return isinstance(self.variable.ty.shape[0], tirx.IntImm)
+    def is_open(self) -> bool:
+        """Whether rows and columns are known only when the library runs."""
+        return OPEN in self.sizes
+
+    @property
+    def has_known_shape(self) -> bool:
+        """Whether the number of images and their sizes are known."""
+        return isinstance(self.variable.ty.shape[0], tirx.IntImm) and not self.is_open
 
     def with_slots(self, slots: Slots) -> Blocked:
         """Other channels of the same tensor."""
@@ -183,7 +188,7 @@ class BlockedGraph(PyExprMutator):
     def block(self, operand: relax.Expr) -> Blocked | None:
         """The operand in blocks, converted if necessary; None if it is not an image."""
         ready = self.blocked(operand)
-        image = image_of(operand)
+        image = image_of(operand, may_be_open=True)
         if ready is not None or image is None:
             return ready
         emitted = self.kernel(to_blocks(self.lanes(image.dtype)), "to_blocks", operand, pattern=INJECTIVE)
@@ -258,7 +263,8 @@ class BlockedGraph(PyExprMutator):
 
     def _unblocked(self, blocked: Blocked) -> relax.Expr:
         batch, blocks, rows, columns, lanes = blocked.variable.ty.shape
-        if int(blocks) * int(lanes) == blocked.channels and int(rows) == int(columns) == 1:
+        is_flat = not blocked.is_open and int(rows) == int(columns) == 1
+        if is_flat and int(blocks) * int(lanes) == blocked.channels:
             return relax.op.reshape(blocked.variable, (batch, blocked.channels, *blocked.sizes))
         kernel = from_blocks(blocked.channels, blocked.sizes)
         return self.builder_.call_te(kernel, blocked.variable, primfunc_name_hint="from_blocks")

@@ -22,7 +22,7 @@ from typing import Any
 from tvm import te, tirx
 
 from worker.compiler.layout.extremes import extreme, first
-from worker.compiler.layout.images import Reader, Tensor, Window, bordered
+from worker.compiler.layout.images import OPEN, Reader, Tensor, Window, bordered
 from worker.compiler.schedules.annotations import (
     ACTIVATED,
     CONVOLUTION,
@@ -45,7 +45,7 @@ def to_blocks(lanes: int) -> Callable[[Tensor], Tensor]:
 
     def kernel(plain: Tensor) -> Tensor:
         batch, channels, *rest = plain.shape
-        sizes = tuple(map(int, rest))
+        sizes = tuple(rest)
         blocks = -(-int(channels) // lanes)
 
         def element(n: Any, block: Any, row: Any, column: Any, lane: Any) -> Expression:
@@ -60,11 +60,13 @@ def to_blocks(lanes: int) -> Callable[[Tensor], Tensor]:
     return kernel
 
 
-def from_blocks(channels: int, sizes: Sizes) -> Callable[[Tensor], Tensor]:
-    """Blocks to ``[N, C, *sizes]``."""
+def from_blocks(channels: int, known: Sizes) -> Callable[[Tensor], Tensor]:
+    """Blocks to ``[N, C, *sizes]``; open sizes are those of the blocks."""
+    is_open, count = OPEN in known, len(known)
 
     def kernel(blocked: Tensor) -> Tensor:
         lanes = blocked.shape[4]
+        sizes = tuple(blocked.shape[4 - count : 4]) if is_open else known
 
         def element(n: Any, c: Any, *place: Any) -> Expression:
             return blocked[n, c // lanes, join_rows(place, sizes), place[-1], c % lanes]
@@ -103,7 +105,7 @@ def regroup(lanes: int, channels: int, source: int, target: int) -> Callable[[Te
 
 @cache
 def convolution(
-    window: Window, groups: int, layer: Layer | None = None, factors: str | None = None
+    asked: Window, groups: int, layer: Layer | None = None, factors: str | None = None
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """A convolution of an image in blocks, or of a plain one; a ``layer`` has other algorithms, too.
 
@@ -114,6 +116,7 @@ def convolution(
     """
 
     def kernel(data: Tensor, weights: Tensor) -> Tensor:
+        window = asked.over(data)
         image = _image(data, window, 0.0)
         taps = window.taps()
         per_group = int(weights.shape[0]) // groups
@@ -176,10 +179,11 @@ def input_channels(data: Tensor, weights: Tensor) -> list[te.IterVar]:
 
 
 @cache
-def depthwise(window: Window) -> Callable[[Tensor, Tensor], Tensor]:
+def depthwise(asked: Window) -> Callable[[Tensor, Tensor], Tensor]:
     """One window per channel; the weights are ``[C / lanes, *taps, lanes]``."""
 
     def kernel(data: Tensor, weights: Tensor) -> Tensor:
+        window = asked.over(data)
         image = _image(data, window, 0.0)
         taps = window.taps()
 
@@ -199,15 +203,16 @@ def max_pool(window: Window) -> Callable[[Tensor], Tensor]:
 
     def kernel(data: Tensor) -> Tensor:
         dtype = str(data.dtype)
-        return _pool(data, window, first(True, dtype).value, extreme(True, dtype), "max_pool")
+        return _pool(data, window.over(data), first(True, dtype).value, extreme(True, dtype), "max_pool")
 
     return kernel
 
 
-def average_pool(window: Window, counts_border: bool) -> Callable[[Tensor], Tensor]:
+def average_pool(asked: Window, counts_border: bool) -> Callable[[Tensor], Tensor]:
     """The mean of each window; the border counts as zeros if ``counts_border``, else not at all."""
 
     def kernel(data: Tensor) -> Tensor:
+        window = asked.over(data)
         total = _pool(data, window, 0.0, te.sum, "pool_sum")
         dtype = str(data.dtype)
 
@@ -267,6 +272,8 @@ def _taps_inside(window: Window, axis: int, index: Expression, counts_border: bo
 def _never_leaves(window: Window, axis: int, counts_border: bool) -> bool:
     """Whether every window holds as many elements as it has taps."""
     size, before = window.image[axis], window.before[axis]
+    if not window.has_known_sizes:
+        return counts_border or (before, window.after[axis]) == (0, 0)
     reach = (window.output[axis] - 1) * window.strides[axis] + window.kernel[axis]
     room = size + before + window.after[axis]
     return reach <= room and (counts_border or (before == 0 and reach <= size))

@@ -176,6 +176,8 @@ def _in_bundles(conv: _Convolution, lanes: int, graph: BlockedGraph) -> relax.Va
     constant, window, groups = graph.constant(conv.weights), conv.window, conv.groups
     if groups.count == 1 or constant is None or not isinstance(window, Window) or len(window.image) > 2:
         return None
+    if conv.image.is_open:
+        return None
     is_plain = graph.blocked(conv.data) is None and conv.image.channels < 2 * lanes
     bundle = smallest_bundle(groups.inputs, groups.outputs, lanes)
     if is_plain or graph.machine.scalable or not prefers_bundles(bundle, conv, graph.machine):
@@ -255,7 +257,7 @@ def _activation(
 
     That needs rows enough for all threads, and weights that stay in the cache while rows change.
     """
-    if not graph.choices.activates:
+    if not graph.choices.activates or conv.image.is_open:
         return None
     window, machine = conv.window, graph.machine
     rows, columns = rows_of(conv.output.sizes), conv.output.sizes[-1]
@@ -279,7 +281,7 @@ def _activation(
 
 def _layer(conv: _Convolution, data: relax.Expr, packing: Packing, graph: BlockedGraph) -> Layer | None:
     """The layer among whose algorithms a search may choose; None if only the direct one is possible."""
-    if graph.winograd_error == 0 or not _fits_winograd(conv, packing):
+    if graph.winograd_error == 0 or conv.image.is_open or not _fits_winograd(conv, packing):
         return None
     batch, channels, height, width, lanes = data.ty.shape
     if not isinstance(batch, tirx.IntImm):
@@ -333,7 +335,12 @@ def _plain_rows(conv: _Convolution, graph: BlockedGraph) -> relax.Expr:
     data, sizes = graph.plain(conv.data), conv.image.sizes
     if len(sizes) == 2:
         return data
-    shape = (data.ty.shape[0], conv.image.channels, rows_of(sizes), sizes[-1])
+    shape = (
+        data.ty.shape[0],
+        conv.image.channels,
+        1 if conv.image.is_open else rows_of(sizes),
+        data.ty.shape[-1],
+    )
     return graph.emit(relax.op.reshape(data, shape))
 
 
@@ -343,7 +350,7 @@ def _cast(data: relax.Expr, dtype: str, graph: BlockedGraph) -> relax.Expr:
 
 def _read(call: relax.Call) -> _Convolution | None:
     data, weights, attributes = call.args[0], call.args[1], call.attrs
-    image, output = image_of(data), image_of(call)
+    image, output = image_of(data, may_be_open=True), image_of(call, may_be_open=True)
     if image is None or output is None or not _is_plain(attributes, len(image.sizes)):
         return None
     known = image_of(weights)
@@ -352,6 +359,8 @@ def _read(call: relax.Call) -> _Convolution | None:
     outer = int(weights.ty.shape[0])
     count = int(attributes.groups)
     is_transposed = hasattr(attributes, "output_padding")
+    if is_transposed and image.is_open:
+        return None
     inputs, outputs = (outer, known.channels) if is_transposed else (known.channels, outer)
     groups = (
         Groups(count, inputs // count, outputs) if is_transposed else Groups(count, inputs, outputs // count)
@@ -377,7 +386,8 @@ def _window(
 
 def _fits(conv: _Convolution) -> bool:
     """Whether no size is 0."""
-    everything = (*conv.image.sizes, *conv.output.sizes, *conv.window.kernel, conv.image.channels)
+    sizes = () if conv.image.is_open else (*conv.image.sizes, *conv.output.sizes)
+    everything = (*sizes, *conv.window.kernel, conv.image.channels)
     return min(everything) > 0 and conv.output.channels > 0
 
 

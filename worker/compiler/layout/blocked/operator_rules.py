@@ -48,7 +48,7 @@ ELEMENTWISE = (
 
 def map_elements(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     """Apply an elementwise operator if at least one operand is in blocks."""
-    output = image_of(call)
+    output = image_of(call, may_be_open=True)
     if output is None or not any(graph.spread(operand) for operand in call.args):
         return None
     lanes, like = graph.lanes(output.dtype), _common_slots(call, graph)
@@ -84,7 +84,7 @@ def divide(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
 
 def cast(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     """Cast between dtypes whose blocks have equally many lanes."""
-    data, output = graph.compact(call.args[0]), image_of(call)
+    data, output = graph.compact(call.args[0]), image_of(call, may_be_open=True)
     if data is None or output is None or graph.lanes(output.dtype) != data.lanes:
         return None
     cast_blocks = graph.emit_result(relax.op.astype(data.variable, output.dtype))
@@ -93,11 +93,11 @@ def cast(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
 
 def join(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
     """Join channels; parts that do not fill their last block leave gaps between the channels."""
-    output = image_of(call)
+    output = image_of(call, may_be_open=True)
     if output is None or call.attrs.axis is None or int(call.attrs.axis) % call.ty.ndim != 1:
         return None
     found = [graph.spread(part) for part in _fields(call.args[0])]
-    if not found or not all(part is not None and part.has_known_batch for part in found):
+    if not found or not all(part is not None and _may_be_joined(part) for part in found):
         return None
     parts = [part for part in map(graph.compact, _fields(call.args[0])) if part is not None]
     joined = graph.emit_result(relax.op.concat([part.variable for part in parts], axis=1))
@@ -106,6 +106,11 @@ def join(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
         slots += [first + place for place in part.places]
         first += part.blocks * part.lanes
     return Blocked(joined, output.channels, output.sizes).with_slots(tuple(slots))
+
+
+def _may_be_joined(part: Blocked) -> bool:
+    """Whether a part leaves no gap, or gaps in a tensor whose shape is known, which may be copied later."""
+    return part.has_known_shape or (part.slots is None and part.channels == part.blocks * part.lanes)
 
 
 def cut(value: relax.Expr, part: Cut, graph: BlockedGraph) -> Blocked | None:
@@ -118,13 +123,13 @@ def cut(value: relax.Expr, part: Cut, graph: BlockedGraph) -> Blocked | None:
         bounds = (part.first // lanes, -(-end // lanes))
         blocks = graph.emit_result(relax.op.strided_slice(data.variable, [1], *([bound] for bound in bounds)))
         return Blocked(blocks, output.channels, output.sizes)
-    return data.with_slots(data.places[part.first : end]) if data.has_known_batch else None
+    return data.with_slots(data.places[part.first : end]) if data.has_known_shape else None
 
 
 def split(call: relax.Call, graph: BlockedGraph) -> Postponed | None:
     """Postpone a split of channels, whose parts are ``cut``."""
     data = graph.spread(call.args[0])
-    if data is None or int(call.attrs.axis) % call.args[0].ty.ndim != 1 or not data.has_known_batch:
+    if data is None or int(call.attrs.axis) % call.args[0].ty.ndim != 1 or not data.has_known_shape:
         return None
     return Postponed(data)
 
@@ -160,6 +165,8 @@ def reshape(call: relax.Call, graph: BlockedGraph) -> Blocked | Postponed | None
 def _is_flat(operand: relax.Expr, data: Blocked) -> bool:
     """Whether an operand holds an image in one row for each batch."""
     batch, *sizes = operand.ty.shape
+    if data.is_open:
+        return False
     size = data.channels * prod(data.sizes)
     return sizes == [size] and tvm_ffi.structural_equal(batch, data.variable.ty.shape[0])
 
@@ -190,7 +197,7 @@ def _reshape_channels(call: relax.Call, graph: BlockedGraph) -> Blocked | Postpo
     if (
         shape is None
         or data is None
-        or not data.has_known_batch
+        or not data.has_known_shape
         or shape[0] != int(data.variable.ty.shape[0])
     ):
         return None
@@ -210,7 +217,7 @@ def _in_blocks(
     value = graph.constant(operand)
     if value is not None:
         return _constant_in_blocks(value, output, lanes, like)
-    image = image_of(operand)
+    image = image_of(operand, may_be_open=True)
     if image is None or image.channels != output.channels or graph.lanes(image.dtype) != lanes:
         return None
     if image.sizes != output.sizes and (len(image.sizes) != len(output.sizes) or set(image.sizes) != {1}):
@@ -226,6 +233,8 @@ def _constant_in_blocks(value: Array, output: Image, lanes: int, like: Blocked |
     wide = value.reshape((1,) * (rank - value.ndim) + value.shape)
     rows = wide.shape[2:-1]
     if set(rows) != {1}:
+        if output.is_open:
+            return None
         wide = np.broadcast_to(wide, (*wide.shape[:2], *output.sizes[:-1], wide.shape[-1]))
     if wide.shape[1] == 1:
         return _constant(value if value.ndim == 0 else wide.reshape(wide.shape[0], 1, -1, wide.shape[-1], 1))

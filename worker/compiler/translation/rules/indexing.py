@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from math import prod
 from typing import Any
 
 import torch
+import tvm_ffi
 from torch import Tensor
 from tvm import relax, te
 
@@ -129,6 +131,18 @@ def _select(emit: Emitter, data: relax.Expr, axis: int, index: Any) -> relax.Exp
     return relax.op.squeeze(part, [axis])
 
 
+def _slice(
+    emit: Emitter, data: relax.Expr, axis: int = 0, begin: Any = None, end: Any = None, step: int = 1
+) -> relax.Expr:
+    """A part of an axis. TVM cannot compile slices along an axis from the end if a size is dynamic."""
+    axis = axis_of(axis, len(shape_of(data)))
+    first, last = 0 if begin is None else begin, sys.maxsize if end is None else end
+    reaches_end = last == sys.maxsize or tvm_ffi.structural_equal(last, shape_of(data)[axis])
+    if isinstance(first, int) and (first, step) == (0, 1) and reaches_end:
+        return data
+    return relax.op.strided_slice(data, [axis], [first], [last], [step])
+
+
 def _gather(emit: Emitter, data: relax.Expr, axis: int, index: relax.Expr) -> relax.Expr:
     """Elements along an axis. In the other axes the index may be smaller than the data."""
     if not shape_of(data):
@@ -162,6 +176,7 @@ RULES: Rules = (
             "aten.index.Tensor": _index,
             "aten.index_select.default": _index_select,
             "aten.select.int": _select,
+            "aten.slice.Tensor": _slice,
             "aten.take.default": _take,
         }
     ),

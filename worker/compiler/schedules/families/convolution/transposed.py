@@ -44,7 +44,7 @@ from worker.compiler.schedules.annotations import GROUP_BLOCKS, TRANSPOSED
 from worker.compiler.schedules.blocks import Block, Places, is_expensive, read_block
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionTile
 from worker.compiler.schedules.families.convolution.phases import Phases, choose_tile, phases_of, tap_axes
-from worker.compiler.schedules.families.convolution.windows import find_windows
+from worker.compiler.schedules.families.convolution.windows import copy_rows, find_windows
 from worker.compiler.schedules.nest import join_rows
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
@@ -90,7 +90,8 @@ class _Writer:
         if self.border is None:
             return self._tasks()
         copy = self.border.body.writes[0].source
-        return nest.sequence(nest.declare(copy), self._copy_border(self.border), self._tasks())
+        copying = copy_rows(self.border, self._outer, is_blocked=len(copy.shape) == len(self.main.spatial))
+        return nest.sequence(nest.declare(copy), copying, self._tasks())
 
     @property
     def _index(self) -> str:
@@ -103,29 +104,6 @@ class _Writer:
     @property
     def _outer(self) -> Callable[..., tirx.Stmt]:
         return nest.parallel if self.parallel else nest.serial
-
-    def _copy_border(self, border: Block) -> tirx.Stmt:
-        """Copy the image with its border: rows in parallel, lanes in a vector."""
-        sizes = [axis.size for axis in border.axes]
-        is_blocked = len(sizes) == len(self.main.spatial)
-
-        def element(*place: Any) -> tirx.Stmt:
-            values = {axis.var: index for axis, index in zip(border.axes, place, strict=True)}
-            body = border.body.body
-            indices = (nest.substitute(index, values) for index in body.indices)
-            return nest.store(body.buffer, nest.substitute(body.value, values), *indices)
-
-        def row(task: Any) -> tirx.Stmt:
-            outside = nest.split_index(task, sizes[:3])
-            if not is_blocked:
-                return nest.serial(sizes[3], lambda x: element(*outside, x), self._index)
-            return nest.serial(
-                sizes[3],
-                lambda x: nest.vectorized(sizes[4], lambda lane: element(*outside, x, lane), self._index),
-                self._index,
-            )
-
-        return self._outer(prod(sizes[:3]), row, self._index)
 
     def _tasks(self) -> tirx.Stmt:
         """All loops after the border's, in the order that keeps the weights in L2."""

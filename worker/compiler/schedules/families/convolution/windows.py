@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
-from worker.compiler.schedules.blocks import block_names, element_bits, name_of_family, read_block
+from worker.compiler.schedules import nest
+from worker.compiler.schedules.blocks import Block, block_names, element_bits, name_of_family, read_block
 from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, divisors, threads_pay
 from worker.compiler.schedules.reduction import find_epilogue
 
@@ -24,8 +26,9 @@ class Windows:
 
     ``last`` runs over batch, blocks, rows, columns and lanes, whose sizes are ``sizes``. If the batch
     ``is_dynamic``, it counts as one image, and tiles must divide a row: TVM 0.27 cannot compile a shorter
-    last tile separately then (LoopPartition mixes the widths of indices). ``taps`` is the product of all
-    reduced axes, ``channels`` the outermost, ``taps_of_row`` the innermost.
+    last tile separately then (LoopPartition mixes the widths of indices). If it ``is_open``, rows or columns
+    are dynamic, too. ``taps`` is the product of all reduced axes, ``channels`` the outermost, ``taps_of_row``
+    the innermost.
     """
 
     border: SBlockRV | None
@@ -37,6 +40,7 @@ class Windows:
     taps_of_row: int
     dtype_bits: int
     is_dynamic: bool
+    is_open: bool = False
 
     @property
     def work(self) -> int:
@@ -45,14 +49,22 @@ class Windows:
         return batch * blocks * rows * columns * self.taps
 
 
-def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
-    """The parts of a function of a family; None for functions of other families or with more blocks."""
+def find_windows(schedule: s_tir.Schedule, family: str, may_be_open: bool = False) -> Windows | None:
+    """The parts of a function of a family; None for functions of other families or with more blocks.
+
+    Args:
+        schedule: the function.
+        family: the family's name.
+        may_be_open: whether rows and columns may be dynamic.
+    """
     names = block_names(schedule)
     main = name_of_family(schedule, family)
     block = None if main is None else read_block(schedule, schedule.get_sblock(main), may_be_dynamic=True)
     if main is None or block is None or len(block.spatial) != _AXES:
         return None
-    if any(axis.is_dynamic for axis in block.axes[1:]):
+    is_open = any(axis.is_dynamic for axis in block.spatial[2:4])
+    others = (block.spatial[1], block.spatial[4], *block.reduced)
+    if any(axis.is_dynamic for axis in others) or (is_open and not may_be_open):
         return None
     epilogue = find_epilogue(schedule, block)
     borders = [str(schedule.get(producer).name_hint) for producer in schedule.get_producers(block.handle)]
@@ -69,6 +81,7 @@ def find_windows(schedule: s_tir.Schedule, family: str) -> Windows | None:
         taps_of_row=block.reduced[-1].extent if block.reduced else 1,
         dtype_bits=element_bits(block),
         is_dynamic=block.is_dynamic,
+        is_open=is_open,
     )
 
 
@@ -138,6 +151,36 @@ def copy_border(schedule: s_tir.Schedule, windows: Windows, machine: Machine) ->
     if len(loops) == _AXES:
         schedule.vectorize(loops[-1])
     run_parallel(schedule, windows, schedule.fuse(*loops[:3]), machine)
+
+
+def copy_rows(border: Block, outer: Callable[..., tirx.Stmt], is_blocked: bool) -> tirx.Stmt:
+    """Copy an image with its border: rows by the outer loop, lanes in a vector.
+
+    Args:
+        border: the block that computes an element of the copy.
+        outer: makes the loop over the rows of all images and blocks.
+        is_blocked: whether the copy's last dimension is the lanes of a block.
+    """
+    sizes = [axis.size for axis in border.axes]
+    dtype = nest.dtype_of(border.axes[0].var)
+
+    def element(*place: Any) -> tirx.Stmt:
+        values = {axis.var: index for axis, index in zip(border.axes, place, strict=True)}
+        body = border.body.body
+        indices = (nest.substitute(index, values) for index in body.indices)
+        return nest.store(body.buffer, nest.substitute(body.value, values), *indices)
+
+    def row(task: Any) -> tirx.Stmt:
+        outside = nest.split_index(task, sizes[:3])
+        if not is_blocked:
+            return nest.serial(sizes[3], lambda x: element(*outside, x), dtype)
+        return nest.serial(
+            sizes[3],
+            lambda x: nest.vectorized(sizes[4], lambda lane: element(*outside, x, lane), dtype),
+            dtype,
+        )
+
+    return outer(prod(sizes[:3]), row, dtype)
 
 
 def tile_inside(
