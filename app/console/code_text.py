@@ -80,15 +80,6 @@ class Text:
             found.setdefault(name, _function(self.lines, name, kernel, start, end))
         return found
 
-    @cached_property
-    def starts(self) -> Sequence[Function]:
-        """The functions in the order of their lines."""
-        return sorted(self.functions.values(), key=lambda function: function.start)
-
-    def function_at(self, line: int) -> Function | None:
-        """The function that contains a line, counted from 0."""
-        return next((each for each in self.starts if each.start <= line < each.end), None)
-
     def window(self, start: int, count: int) -> Sequence[str]:
         """Up to ``count`` lines, beginning with line ``start``, counted from 0."""
         return self.lines[max(start, 0) : max(start, 0) + count]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tvm import relax, tirx
+from tvm import relax, s_tir, tirx
 
 import tests.gpu.instructions  # noqa: F401
 from tests.gpu.run import assert_computes
@@ -16,8 +16,9 @@ from worker.compiler.codegen.cuda.kernels import lower_for_gpu
 from worker.compiler.codegen.cuda.machine_code import GpuBinary, compile_cuda, toolkit
 from worker.compiler.schedules.gpu import schedule_for_gpu
 from worker.compiler.schedules.gpu.chips import gpu_of
-from worker.compiler.schedules.gpu.products import EXACT, Precision, product_plans, write_plan
+from worker.compiler.schedules.gpu.products import EXACT, Precision, product_plans, write_product
 from worker.compiler.schedules.gpu.products.plan import DirectPlan, Plan, SkinnyPlan, TilePlan, Unit
+from worker.compiler.schedules.inline import inline_blocks
 
 H100 = gpu_of("sm_90")
 TF32 = Precision(tf32=True)
@@ -183,7 +184,7 @@ def test_no_plan_asks_for_more_shared_memory_than_a_block_has(rows: int, dtype: 
 
 
 def _written(function: tirx.PrimFunc, gpu: Any, plan: Plan | None, precision: Precision) -> tirx.PrimFunc:
-    written = write_plan(function, gpu, plan, precision)
+    written = write_product(inline_blocks(s_tir.Schedule(function)), gpu, plan, precision)
     assert written is not None
     return written
 

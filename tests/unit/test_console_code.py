@@ -163,10 +163,6 @@ def test_functions_are_found_with_their_lines() -> None:
     assert text.lines[add.start].strip() == "@T.prim_func(private=True)"
     assert add.lines == 3
     assert add.is_kernel
-    at = text.function_at(add.start + 1)
-    assert at is not None
-    assert at.name == "add"
-    assert text.function_at(0) is None
 
 
 def test_a_comparison_shows_functions_that_differ_only() -> None:

@@ -77,13 +77,6 @@ def write_product(
     return None if loops is None else nest.with_loops(schedule.mod[_NAME], loops)
 
 
-def write_plan(
-    function: tirx.PrimFunc, gpu: Gpu, plan: Plan | None = None, precision: Precision = EXACT
-) -> tirx.PrimFunc | None:
-    """``write_product`` for a function without a schedule."""
-    return write_product(_schedule(function), gpu, plan, precision)
-
-
 def _loops(found: Sum, plan: Plan, gpu: Gpu) -> tirx.Stmt | None:
     if isinstance(plan, DirectPlan):
         return DirectProduct(found, plan).statement()
