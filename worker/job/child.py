@@ -43,7 +43,6 @@ from worker.protocol.order import (
     InvokeWork,
     ProbeWork,
     StartJob,
-    Work,
 )
 from worker.protocol.records import AskedRecords, Records
 from worker.protocol.sender import JobPipes, Sender
@@ -139,16 +138,21 @@ def _work(
 ) -> Message | None:
     folder = JobFolder(Path(order.folder))
     os.chdir(folder.scratch)
-    works: dict[type, Callable[[], Message | None]] = {
-        ProbeWork: lambda: None,
-        InspectWork: lambda: _inspect(folder, order.cores),
-        CompileWork: lambda: _compile(order, folder, sandbox, sender, host_mcpu, waits),
-        CheckWork: lambda: _check(order.work, folder, sender, waits.turns),
-        AmendWork: lambda: _amend(order.work, folder, sender),
-        InvokeWork: lambda: _invoke(order.work, folder),
-        CompileObjectWork: lambda: _compile_object(folder),
-    }
-    return works[type(order.work)]()
+    match order.work:
+        case ProbeWork():
+            return None
+        case InspectWork():
+            return _inspect(folder, order.cores)
+        case CompileWork() as work:
+            return _compile(work, order.cores, folder, sandbox, sender, host_mcpu, waits)
+        case CheckWork() as work:
+            return _check(work, folder, sender, waits.turns)
+        case AmendWork() as work:
+            return _amend(work, folder, sender)
+        case InvokeWork() as work:
+            return _invoke(work, folder)
+        case CompileObjectWork():
+            return _compile_object(folder)
 
 
 def _inspect(folder: JobFolder, cores: int) -> Message:
@@ -160,7 +164,8 @@ def _inspect(folder: JobFolder, cores: int) -> Message:
 
 
 def _compile(
-    order: StartJob,
+    work: CompileWork,
+    cores: int,
     folder: JobFolder,
     sandbox: SandboxStatus,
     sender: Sender,
@@ -169,26 +174,22 @@ def _compile(
 ) -> Message:
     from worker.job.compilation import compile_model
 
-    return compile_model(order, folder, sandbox, sender, host_mcpu, *waits)
+    return compile_model(work, cores, folder, sandbox, sender, host_mcpu, *waits)
 
 
-def _check(work: Work, folder: JobFolder, sender: Sender, turns: Turns) -> Message:
+def _check(work: CheckWork, folder: JobFolder, sender: Sender, turns: Turns) -> Message:
     from worker.job.bundle_check import check_bundle
 
-    if not isinstance(work, CheckWork):
-        raise TypeError(f"{work.kind} is not a check")
     return check_bundle(work, folder, sender, turns)
 
 
-def _amend(work: Work, folder: JobFolder, sender: Sender) -> Message:
+def _amend(work: AmendWork, folder: JobFolder, sender: Sender) -> Message:
     from worker.job.device_report import amend_bundle
 
-    if not isinstance(work, AmendWork):
-        raise TypeError(f"{work.kind} amends nothing")
     return amend_bundle(work, folder, sender)
 
 
-def _invoke(work: Work, folder: JobFolder) -> Message:
+def _invoke(work: InvokeWork, folder: JobFolder) -> Message:
     from worker.job.invocation import invoke_library
 
     return invoke_library(work, folder)

@@ -46,7 +46,7 @@ from worker.protocol.devices import Devices
 from worker.protocol.messages import Compiled, EarlyBundleMade
 from worker.protocol.objects import CachedObjects, NoObjects
 from worker.protocol.observer import Observers
-from worker.protocol.order import CompileWork, EarlyBundleTaken, StartJob
+from worker.protocol.order import CompileWork, EarlyBundleTaken
 from worker.protocol.records import Records
 from worker.protocol.sender import Sender
 from worker.report.preflight import make_preflight
@@ -57,27 +57,24 @@ KEPT = (IR_INDEX, IR_TEXTS, CODE_INDEX, CODE_TEXTS, LLVM_IR, ASSEMBLY, GRAPH, GR
 """Files that are kept beside the bundle, if the request asks to inspect them."""
 
 
-def refuse_early(_made: EarlyBundleMade) -> EarlyBundleTaken:
-    """The answer outside a service, where nothing publishes bundles."""
-    return EarlyBundleTaken(refusal="nothing publishes bundles here")
-
-
 def compile_model(
-    order: StartJob,
+    work: CompileWork,
+    cores: int,
     folder: JobFolder,
     sandbox: SandboxStatus,
     sender: Sender,
     host_mcpu: str,
     turns: Turns,
     devices: Devices,
-    records: Records | None = None,
-    objects: CachedObjects | None = None,
-    publish: Callable[[EarlyBundleMade], EarlyBundleTaken] = refuse_early,
+    records: Records,
+    objects: CachedObjects,
+    publish: Callable[[EarlyBundleMade], EarlyBundleTaken],
 ) -> Compiled:
     """Compile the upload in ``folder``.
 
     Args:
-        order: its work is a ``CompileWork``.
+        work: the request, and what the job may use.
+        cores: the target's cores, if the request names none.
         folder: the job's folder.
         sandbox: the layers of the confinement, for the report.
         sender: reports stages and progress.
@@ -92,19 +89,16 @@ def compile_model(
     Raises:
         JobError: this machine cannot run the target's code, an extension cannot be used, the request names
             something that is not installed, or a stage fails.
-        TypeError: the work is not a compilation.
     """
-    if not isinstance(order.work, CompileWork):
-        raise TypeError(f"{order.work.kind} is not a compilation")
-    request, seconds = order.work.request, order.work.seconds
-    target = compile_target(resolve_target(request.target, host_mcpu, order.cores))
-    by_device = order.work.by_device
+    request, seconds = work.request, work.seconds
+    target = compile_target(resolve_target(request.target, host_mcpu, cores))
+    by_device = work.by_device
     if request.is_verified:
         refuse_unrunnable(target, by_device)
-    on_device = order.work.searches_on_device
+    on_device = work.searches_on_device
     model = folder.cost_model if folder.cost_model.is_file() else None
     refuse_search(request, target, on_device, models_of(model))
-    extensions = load_extensions(order.work.extensions, folder)
+    extensions = load_extensions(work.extensions, folder)
     check_names(request, target)
     use_threads(target.threads)
     with fork_server(folder.scratch, turns=turns) as candidates:
@@ -127,8 +121,8 @@ def compile_model(
             devices=devices if on_device else None,
             publish=lambda benchmarked: _publish(benchmarked, publish),
             cost_model=model,
-            objects=objects if objects and order.work.has_objects and not extensions else NoObjects(),
-            stored=records if order.work.keeps_records and request.is_verified else None,
+            objects=objects if work.has_objects and not extensions else NoObjects(),
+            stored=records if work.keeps_records and request.is_verified else None,
         )
         own = {digest: folder.model_of_entries(digest) for digest in request.models[1:]}
         upload = Upload(path=folder.model, request=request, target=target, own_models=own)

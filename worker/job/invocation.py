@@ -25,20 +25,17 @@ from worker.job.folder import JobFolder
 from worker.job.input_files import Arrays, read_inputs
 from worker.job.unpacking import read_manifest, unpacked
 from worker.protocol.messages import Invoked
-from worker.protocol.order import InvokeWork, Work
+from worker.protocol.order import InvokeWork
 
 
-def invoke_library(work: Work, folder: JobFolder) -> Invoked:
+def invoke_library(work: InvokeWork, folder: JobFolder) -> Invoked:
     """Run the library of the bundle in ``folder`` on the inputs beside it; its outputs go to ``output``.
 
     Raises:
         JobError: ``inputs-unreadable``, ``inputs-mismatch``, ``target-not-runnable``,
             ``library-function-missing`` if the library calls a function whose extension is gone, or
             ``invocation-failed`` if the bundle cannot be loaded or the library raises.
-        TypeError: the work is not an invocation.
     """
-    if not isinstance(work, InvokeWork):
-        raise TypeError(f"{work.kind} is not an invocation")
     bundle, _ = unpacked(folder, ErrorCode.INVOCATION_FAILED)
     manifest = read_manifest(bundle, ErrorCode.INVOCATION_FAILED)
     if manifest.functions:
