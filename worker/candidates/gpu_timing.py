@@ -61,7 +61,16 @@ _TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2, "bfloat16": 5e
 
 @dataclass(frozen=True)
 class GpuLaunch:
-    """A kernel started by a run; ``arguments`` index the arguments, then the workspaces."""
+    """One kernel started by a call.
+
+    Attributes:
+        kernel: the name in the source.
+        grid: blocks in each dimension.
+        block: threads in each dimension.
+        shared_bytes: dynamic shared memory of a block.
+        arguments: for each argument of the kernel, the index of the function's parameter, or of one of its
+            workspaces after them.
+    """
 
     kernel: str
     grid: tuple[int, int, int]

@@ -25,7 +25,7 @@ from tvm.s_tir.meta_schedule.runner import PyRunner, RunnerInput
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from worker.candidates.client import CandidateClient
-from worker.candidates.gpu_timing import GpuCandidate, GpuLaunch, write_gpu_candidate
+from worker.candidates.gpu_timing import GpuCandidate, write_gpu_candidate
 from worker.candidates.requests import BuildCandidate, Evaluation, MeasureBatch
 from worker.compiler.codegen.cuda.kernels import lower_for_gpu
 from worker.compiler.codegen.cuda.machine_code import compile_cuda
@@ -77,11 +77,8 @@ def build_for_gpu(
     code = lower_for_gpu({_ENTRY: finished[_ENTRY]}, gpu)
     binary = compile_cuda(code.source, architectures, folder)
     run = code.functions[_ENTRY]
-    launches = tuple(
-        GpuLaunch(one.kernel, one.grid, one.block, one.shared_bytes, one.arguments) for one in run.launches
-    )
     outputs = written_arguments(finished[_ENTRY])
-    write_gpu_candidate(Path(path), GpuCandidate(binary.path.name, launches, run.workspaces, outputs))
+    write_gpu_candidate(Path(path), GpuCandidate(binary.path.name, run.launches, run.workspaces, outputs))
 
 
 def written_arguments(function: tirx.PrimFunc) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 ::
 
     fused_matmul_relu(x, w, y)     →   __global__ fused_matmul_relu_kernel(y, x, w)      in the source
-                                       8 blocks of 16 * 16 threads, (y, x, w)  a ``Launch``
+                                       8 blocks of 16 * 16 threads, (y, x, w)  a ``GpuLaunch``
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.s_tir.pipeline import finalize_device_passes
 
+from worker.candidates.gpu_timing import GpuLaunch
 from worker.compiler.codegen.reversed_indices import count_up
 from worker.compiler.schedules.gpu.chips import Gpu
 
@@ -53,26 +54,6 @@ _SHARED = "tirx.use_dyn_shared_memory"
 
 
 @dataclass(frozen=True)
-class Launch:
-    """One kernel started by a call.
-
-    Attributes:
-        kernel: the name in the source.
-        grid: blocks in each dimension.
-        block: threads in each dimension.
-        shared_bytes: dynamic shared memory of a block.
-        arguments: for each argument of the kernel, the index of the function's parameter, or of one of its
-            workspaces after them.
-    """
-
-    kernel: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: int
-    arguments: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class GpuFunction:
     """What a call of a function does: its launches, in order, on memory of its parameters and workspaces.
 
@@ -81,7 +62,7 @@ class GpuFunction:
         workspaces: bytes of each buffer that only these launches use.
     """
 
-    launches: tuple[Launch, ...]
+    launches: tuple[GpuLaunch, ...]
     workspaces: tuple[int, ...] = ()
 
     @property
@@ -127,7 +108,7 @@ def _launches_of(name: str, host: tirx.PrimFunc) -> GpuFunction:
     """Read the host's part of a function: buffers that it allocates, and kernels that it starts."""
     buffers = {parameter: index for index, parameter in enumerate(host.params)}
     workspaces: list[int] = []
-    launches: list[Launch] = []
+    launches: list[GpuLaunch] = []
     for statement in _statements(host.body):
         if isinstance(statement, tirx.DeclBuffer):
             buffers[statement.buffer] = buffers[statement.data.args[0]]
@@ -153,11 +134,11 @@ def _is_launch(value: Any) -> bool:
     return isinstance(value, tvm.ir.Call) and getattr(value.op, "name", "") == _LAUNCH
 
 
-def _launch(call: Any, buffers: Mapping[tirx.Var, int]) -> Launch:
+def _launch(call: Any, buffers: Mapping[tirx.Var, int]) -> GpuLaunch:
     names = tuple(map(str, call.attrs.launch_params))
     kernel, *arguments = call.args[: len(call.args) - len(names)]
     sizes = dict(zip(names, map(_number, call.args[len(call.args) - len(names) :]), strict=True))
-    return Launch(
+    return GpuLaunch(
         kernel=str(kernel.value),
         grid=_extents("blockIdx", sizes),
         block=_extents("threadIdx", sizes),
