@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from worker.compiler.torch_costs import shapes_of_recurrent
+
 Layers = Callable[..., tuple[Tensor, ...]]
 
 _NAMES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -61,23 +63,6 @@ def _packed(name: str) -> Layers:
     return compute
 
 
-def _shapes(
-    data: Tensor,
-    first: Tensor | Sequence[Tensor],
-    _weights: Sequence[Tensor],
-    _has_biases: bool,
-    _layers: int,
-    _dropout: float,
-    _train: bool,
-    bidirectional: bool,
-    *_: object,
-) -> tuple[Tensor, ...]:
-    """Empty outputs and last states."""
-    states = _states(first)
-    outputs = data.new_empty((*data.shape[:2], states[0].shape[2] * (1 + bidirectional)))
-    return outputs, *map(torch.empty_like, states)
-
-
 def _states(first: Tensor | Sequence[Tensor]) -> Sequence[Tensor]:
     return [first] if isinstance(first, Tensor) else first
 
@@ -91,7 +76,7 @@ def _define() -> torch.library.Library:
         drops = (torch.Tag.nondeterministic_seeded,)
         library.define(f"packed_{name}({arguments}) -> ({results})", tags=drops)
         library.impl(f"packed_{name}", _packed(name), "CPU")
-        torch.library.register_fake(f"bessemer::packed_{name}", _shapes, lib=library)
+        torch.library.register_fake(f"bessemer::packed_{name}", shapes_of_recurrent, lib=library)
     return library
 
 

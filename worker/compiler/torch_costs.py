@@ -16,7 +16,7 @@ length. Here the shapes follow from the arguments' shapes.
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property
 from types import ModuleType
@@ -72,8 +72,8 @@ def linear_torch() -> Iterator[None]:
 def _by_shape(operator: torch._ops.OpOverload) -> Iterator[None]:
     """While the context lasts, torch traces an operator without computing its steps."""
     with (
-        patch.dict(operator.py_kernels, dict.fromkeys(operator.py_kernels, _shapes_of_recurrent)),
-        patch.dict(torch._decomp.decomposition_table, {operator: _shapes_of_recurrent}),
+        patch.dict(operator.py_kernels, dict.fromkeys(operator.py_kernels, shapes_of_recurrent)),
+        patch.dict(torch._decomp.decomposition_table, {operator: shapes_of_recurrent}),
     ):
         operator._dispatch_cache.clear()
         try:
@@ -82,21 +82,20 @@ def _by_shape(operator: torch._ops.OpOverload) -> Iterator[None]:
             operator._dispatch_cache.clear()
 
 
-def _shapes_of_recurrent(
+def shapes_of_recurrent(
     data: torch.Tensor,
-    first: torch.Tensor | list[torch.Tensor],
-    _params: list[torch.Tensor],
+    first: torch.Tensor | Sequence[torch.Tensor],
+    _params: Sequence[torch.Tensor],
     _has_biases: bool,
     _layers: int,
     _dropout: float,
     _train: bool,
     bidirectional: bool,
-    _batch_first: bool,
+    *_: object,
 ) -> tuple[torch.Tensor, ...]:
     """Empty outputs and last states."""
     states = [first] if isinstance(first, torch.Tensor) else first
-    size = states[0].shape[2] * (2 if bidirectional else 1)
-    outputs = data.new_empty((*data.shape[:2], size))
+    outputs = data.new_empty((*data.shape[:2], states[0].shape[2] * (1 + bidirectional)))
     return outputs, *(state.new_empty(state.shape) for state in states)
 
 
