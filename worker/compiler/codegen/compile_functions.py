@@ -17,7 +17,7 @@ from functools import partial
 from itertools import count
 from math import inf
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import tvm
 from tvm import tirx
@@ -31,15 +31,9 @@ from worker.compiler.codegen.time_limits import group_seconds, group_size
 from worker.errors import JobError
 from worker.protocol.objects import CachedObjects, NoObjects
 
-
-class CompileMany(Protocol):
-    """Compiles a batch of functions and reports its progress, as ``CandidateClient.compile_many`` does."""
-
-    def __call__(
-        self, batch: CompileBatch, on_progress: Callable[[CompileProgress], None]
-    ) -> tuple[CompileOutcome, ...]:
-        """Return one outcome per group, in order."""
-        ...
+CompileMany = Callable[[CompileBatch, Callable[[CompileProgress], None]], tuple[CompileOutcome, ...]]
+"""Compiles a batch of functions and reports its progress, as ``CandidateClient.compile_many`` does; returns
+one outcome per group, in order."""
 
 
 def compile_here(

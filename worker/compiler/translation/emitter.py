@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._decomp import core_aten_decompositions
@@ -22,29 +22,13 @@ from worker.compiler.translation.symbolic_shapes import is_size
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
 
+    from worker.compiler.translation.importer import Importer
+
     Results = Iterable[tuple[tuple[Any, ...], str]]
 
 
 SIZES_OF_DATA: ValueRanges[Any] = ValueRanges(0, (1 << 31) - 1)
 """The bytes of a tensor with two axes of this size do not fit an address, but fit 64 bits."""
-
-
-class Subgraphs(Protocol):
-    """Translates subgraphs of the program."""
-
-    def import_inline(self, graph: GraphModule, operands: list[Any]) -> tuple[Any, ...]:
-        """Translate a subgraph in place, and return its results."""
-        ...
-
-    def import_branches(self, graphs: Sequence[GraphModule], operands: list[Any]) -> list[relax.Call]:
-        """Write a function for each subgraph, and return the calls."""
-        ...
-
-    def import_loop(
-        self, test: GraphModule, step: GraphModule, carried: list[Any], extra: list[Any]
-    ) -> relax.Call:
-        """Write the function of a loop, and return the call, which gives the last values of ``carried``."""
-        ...
 
 
 class Emitter:
@@ -59,12 +43,12 @@ class Emitter:
         builder: relax.BlockBuilder,
         node: Node,
         stock: Callable[[Node], Any] | None,
-        subgraphs: Subgraphs,
+        importer: Importer,
     ) -> None:
         self.node = node
         self._builder = builder
         self._stock = stock
-        self._subgraphs = subgraphs
+        self._importer = importer
 
     def __call__(self, expression: relax.Expr) -> relax.Expr:
         """Bind an expression to a new variable with a shape and a dtype."""
@@ -142,13 +126,13 @@ class Emitter:
 
     def inlined(self, graph: GraphModule, operands: list[Any]) -> tuple[Any, ...]:
         """Translate a subgraph of the program in place, and return its results."""
-        return self._subgraphs.import_inline(graph, operands)
+        return self._importer.import_inline(graph, operands)
 
     def branch(
         self, condition: relax.Expr, then: GraphModule, otherwise: GraphModule, operands: list[Any]
     ) -> list[relax.Expr]:
         """Call one of two functions of the same operands, and return its results."""
-        calls = self._subgraphs.import_branches([then, otherwise], operands)
+        calls = self._importer.import_branches([then, otherwise], operands)
         return self._fields(self(relax.If(condition, *calls)))
 
     def loop(
@@ -162,7 +146,7 @@ class Emitter:
             carried: the first values.
             extra: what stays the same: tensors and sizes.
         """
-        return self._fields(self(self._subgraphs.import_loop(test, step, carried, extra)))
+        return self._fields(self(self._importer.import_loop(test, step, carried, extra)))
 
     def traced(
         self,
