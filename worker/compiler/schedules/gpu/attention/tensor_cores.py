@@ -30,7 +30,6 @@ Sources: Dao, "FlashAttention-2", 2023, sections 3.1 and 3.3; PTX ISA, "Matrix F
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import ceil, gcd, inf
@@ -87,13 +86,6 @@ __forceinline__ __device__ unsigned pair_of_bfloat16(float low, float high) {
 }
 
 
-@dataclass(frozen=True)
-class _TileSizes:
-    depth: int
-    stages: int
-    threads: int
-
-
 class TensorCoreAttention:
     """Writes the kernel."""
 
@@ -120,12 +112,17 @@ class TensorCoreAttention:
     def _tile(self, value: Any, outer: Any, depth: Any, size: int, start: int, gpu: Gpu) -> Tile:
         blocks, plan = self.blocks, self.plan
         factor = Factor(value, Group((outer,)), Group((depth,)), self._batch, blocks.dtype)
-        steps = plan.keys if depth is blocks.key else plan.depth
-        sizes = _TileSizes(steps, 1 if outer is blocks.row else STAGES, plan.threads)
         name = "queries" if outer is blocks.row else "keys" if outer is blocks.key else "values"
-        is_rounded = blocks.dtype == _FLOAT
         return make_tile(
-            factor, size, sizes, f"{name}_tile", start, gpu.has_async_copies, is_rounded=is_rounded
+            factor,
+            size,
+            depth=plan.keys if depth is blocks.key else plan.depth,
+            stages=1 if outer is blocks.row else STAGES,
+            threads=plan.threads,
+            name=f"{name}_tile",
+            start=start,
+            can_copy_async=gpu.has_async_copies,
+            is_rounded=blocks.dtype == _FLOAT,
         )
 
     def statement(self) -> tirx.Stmt:

@@ -205,11 +205,13 @@ def _operands(contraction: Contraction, plan: TilePlan, gpu: Gpu) -> Operands:
         return make_tile(
             factor,
             outer,
-            plan,
-            name,
-            start,
-            gpu.has_async_copies,
-            is_single,
+            depth=plan.depth,
+            stages=plan.stages,
+            threads=plan.threads,
+            name=name,
+            start=start,
+            can_copy_async=gpu.has_async_copies,
+            loads_singles=is_single,
             has_panels=has_panels,
             is_rounded=is_rounded,
         )

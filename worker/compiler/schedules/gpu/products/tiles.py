@@ -18,7 +18,7 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Protocol
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -294,21 +294,13 @@ def _rounded(registers: Any, first: Any, count: int) -> list[tirx.Stmt]:
     ]
 
 
-class TileSizes(Protocol):
-    """What all tiles of a kernel share: the depth, the stages and the threads that copy."""
-
-    @property
-    def depth(self) -> int: ...  # noqa: D102
-    @property
-    def stages(self) -> int: ...  # noqa: D102
-    @property
-    def threads(self) -> int: ...  # noqa: D102
-
-
 def make_tile(
     factor: Factor,
     outer: int,
-    plan: TileSizes,
+    *,
+    depth: int,
+    stages: int,
+    threads: int,
     name: str,
     start: int,
     can_copy_async: bool,
@@ -321,7 +313,9 @@ def make_tile(
     Args:
         factor: the factor.
         outer: its rows or columns in a tile.
-        plan: the other sizes.
+        depth: its steps in a tile.
+        stages: how many tiles shared memory holds.
+        threads: the number of threads that copy.
         name: the buffer's name.
         start: the byte of shared memory where the first tile begins.
         can_copy_async: whether the GPU copies without registers.
@@ -337,9 +331,9 @@ def make_tile(
     return Tile(
         factor=factor,
         outer=outer,
-        depth=plan.depth,
-        stages=plan.stages,
-        threads=plan.threads,
+        depth=depth,
+        stages=stages,
+        threads=threads,
         is_async=is_async,
         along_depth=along_depth,
         width=min(width, lanes),
