@@ -44,7 +44,7 @@ from worker.compiler.schedules.families.convolution.prefetch import (
     prefetches_weights,
     with_prefetches,
 )
-from worker.compiler.schedules.families.convolution.tiles import find_tiled, write_tiled
+from worker.compiler.schedules.families.convolution.tiles import find_tiled, product_shape, write_tiled
 from worker.compiler.schedules.families.convolution.windows import (
     Windows,
     copy_border,
@@ -253,14 +253,12 @@ def direct_cycles(shape: ConvolutionShape, machine: Machine) -> float:
 
 def tiled_product(shape: ConvolutionShape, machine: Machine) -> MatmulShape | None:
     """The product that tile registers would compute; None if they cannot."""
-    lanes = machine.lanes(shape.bits)
+    can_tile = machine.has_tiles and shape.bits == 32 and machine.lanes(shape.bits) == TILE_ROWS
     is_whole = shape.groups == 1 and shape.blocks > 1 and not shape.is_plain
     rows = shape.batch * shape.rows * shape.columns
-    if not machine.has_tiles or lanes != TILE_ROWS or not is_whole or rows < PANEL or shape.only_whole:
+    if not can_tile or not is_whole or rows < PANEL or shape.only_whole:
         return None
-    pairs = ceil(shape.channels / 2)
-    depth = shape.taps // shape.channels * 2 * pairs
-    return MatmulShape(rows=rows, depth=depth, columns=shape.blocks * lanes, bits=shape.bits)
+    return product_shape(rows, shape.taps // shape.channels, shape.channels, shape.blocks)
 
 
 def vector_cycles(shape: ConvolutionShape, machine: Machine) -> float:

@@ -43,6 +43,19 @@ _PAIR = tiles.STEPS // tiles.ROWS
 """Blocks of input channels of a step, and of output channels of a panel."""
 
 
+def product_shape(rows: int, taps: int, input_blocks: int, output_blocks: int) -> MatmulShape:
+    """The sizes of a convolution's product.
+
+    Args:
+        rows: output pixels.
+        taps: multiply-adds of an output with the channels of one input block.
+        input_blocks: blocks of input channels.
+        output_blocks: blocks of output channels.
+    """
+    pairs = ceil(input_blocks / _PAIR)
+    return MatmulShape(rows=rows, depth=taps * _PAIR * pairs, columns=output_blocks * tiles.ROWS, bits=32)
+
+
 class TiledConvolution:
     """A convolution that tile registers compute.
 
@@ -57,11 +70,11 @@ class TiledConvolution:
         self._channel, *self._taps, self._input = main.reduced
         self._image, self._weights = _factors(main)
         self.parts = PARTS.get(str(main.body.annotations.get(FACTORS)), EXACT)
-        self.shape = MatmulShape(
+        self.shape = product_shape(
             rows=prod(axis.extent for axis in self._pixels),
-            depth=tiles.STEPS * self._pairs * prod(axis.extent for axis in self._taps),
-            columns=self._block.extent * self._lane.extent,
-            bits=32,
+            taps=prod(axis.extent for axis in (*self._taps, self._input)),
+            input_blocks=self._channel.extent,
+            output_blocks=self._block.extent,
         )
 
     @property
