@@ -22,6 +22,13 @@ def array_of(constant: GenericConst) -> Array:
         return constant.value.numpy()
 
 
+def numpy_of(expression: relax.Expr) -> Array | None:
+    """A copy of a constant's elements; None for other expressions, and for dtypes that numpy lacks."""
+    if not isinstance(expression, GenericConst) or "bfloat" in str(expression.value.dtype):
+        return None
+    return expression.value.numpy()
+
+
 def constant_of(values: Array) -> GenericConst:
     """A constant with the elements and the dtype of an array, copied once; types that numpy lacks, twice.
 

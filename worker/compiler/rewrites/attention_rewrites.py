@@ -23,25 +23,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
-from typing import Any
 
 import numpy as np
 import tvm
-from numpy.typing import NDArray
 from tvm import relax
-from tvm.ir import GenericConst
 from tvm.relax.dpl import is_op, wildcard
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.layout.attention.fuse_attention import fuse_attention
 from worker.compiler.layout.attention.match_attention import find_attentions
+from worker.compiler.layout.constants import Array, constant_of, numpy_of
 from worker.compiler.layout.relax_graph import Graph, operator_of, read_graph, static_shape
 from worker.compiler.layout.views import read_through
 from worker.compiler.rewrites.grouping import is_primitive
 from worker.compiler.rewrites.rewrite import GraphRewrite, Match, Rewrite, commuted
-
-Array = NDArray[Any]
-
 
 _SCORES, _MASK = wildcard(), wildcard()
 _APART = is_op("relax.reshape")(_SCORES, wildcard())
@@ -67,7 +62,7 @@ def _add_joined(match: Match) -> relax.Expr | None:
         whole[group] = apart[group]
     spread = np.broadcast_to(values.reshape(mask), whole)
     return relax.op.add(
-        match[_SCORES], _const(spread.reshape([prod(whole[group]) for group in groups]).copy())
+        match[_SCORES], constant_of(spread.reshape([prod(whole[group]) for group in groups]).copy())
     )
 
 
@@ -137,13 +132,13 @@ def _layer(graph: Graph, result: relax.Expr) -> Layer | None:
     """The linear layer that computes a tensor; None if there is none, or if several readers share it."""
     product, bias, inner = graph.lookup(result), None, result
     if operator_of(product) == "add":
-        inner, bias = product.args[0], _constant(graph, product.args[1])
+        inner, bias = product.args[0], numpy_of(graph.lookup(product.args[1]))
         product = graph.lookup(inner)
         if bias is None or len(graph.readers.get(inner, [])) != 1:
             return None
     if operator_of(product) != "matmul" or not isinstance(result, relax.Var):
         return None
-    data, weights = product.args[0], _constant(graph, product.args[1])
+    data, weights = product.args[0], numpy_of(graph.lookup(product.args[1]))
     if weights is None or weights.ndim != 2 or not isinstance(data, relax.Var):
         return None
     if len(graph.readers.get(result, [])) != 1 or result in graph.outputs:
@@ -151,13 +146,6 @@ def _layer(graph: Graph, result: relax.Expr) -> Layer | None:
     if bias is not None and bias.shape != (weights.shape[1],):
         return None
     return Layer(data, result, weights, bias)
-
-
-def _constant(graph: Graph, operand: relax.Expr) -> Array | None:
-    bound = graph.lookup(operand)
-    if not isinstance(bound, GenericConst) or "bfloat" in str(bound.value.dtype):
-        return None
-    return bound.value.numpy()
 
 
 @mutator
@@ -181,16 +169,12 @@ class _Combiner(PyExprMutator):
 
     def _joint(self, group: tuple[Layer, ...]) -> relax.Expr:
         weights = np.concatenate([layer.weights for layer in group], axis=1)
-        joint = relax.op.matmul(self.visit_expr(group[0].data), _const(weights))
+        joint = relax.op.matmul(self.visit_expr(group[0].data), constant_of(weights))
         biases = [layer.bias for layer in group if layer.bias is not None]
         if biases:
-            joint = relax.op.add(self.builder_.emit(joint), _const(np.concatenate(biases)))
+            joint = relax.op.add(self.builder_.emit(joint), constant_of(np.concatenate(biases)))
         ends = list(accumulate(layer.weights.shape[1] for layer in group))
         return relax.op.split(self.builder_.emit(joint), ends[:-1], axis=-1)
-
-
-def _const(values: Array) -> relax.Expr:
-    return relax.const(values, str(values.dtype))
 
 
 def _fuse(module: tvm.IRModule) -> tuple[tvm.IRModule, tuple[relax.Var, ...]]:

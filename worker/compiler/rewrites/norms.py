@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.dpl import DFPattern, is_const, is_op, wildcard
 
+from worker.compiler.layout.constants import constant_of
 from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.rewrites.rewrite import Match, Rewrite, commuted
 
@@ -72,7 +73,7 @@ def _layer_norm(match: Match) -> relax.Expr | None:
     if gamma is None or beta is None or not _is_along_rows(match, reductions):
         return None
     return relax.op.nn.layer_norm(
-        match[_X], _constant(gamma), _constant(beta), axes=[-1], epsilon=match.scalar(_EPSILON)
+        match[_X], constant_of(gamma), constant_of(beta), axes=[-1], epsilon=match.scalar(_EPSILON)
     )
 
 
@@ -80,7 +81,7 @@ def _rms_norm(match: Match) -> relax.Expr | None:
     gamma = _row(match, _GAMMA, 1)
     if gamma is None or not _is_along_rows(match, [_PLAIN_MEAN]):
         return None
-    return relax.op.nn.rms_norm(match[_X], _constant(gamma), axes=[-1], epsilon=match.scalar(_EPSILON))
+    return relax.op.nn.rms_norm(match[_X], constant_of(gamma), axes=[-1], epsilon=match.scalar(_EPSILON))
 
 
 def _is_along_rows(match: Match, reductions: list[DFPattern]) -> bool:
@@ -118,10 +119,6 @@ def _row(match: Match, part: DFPattern, default: int) -> NDArray[np.float32] | N
         if values is not None and values.shape[-1:] == (columns,) == (values.size,)
         else None
     )
-
-
-def _constant(values: NDArray[np.float32]) -> relax.Expr:
-    return relax.const(values, str(values.dtype))
 
 
 REWRITES = (

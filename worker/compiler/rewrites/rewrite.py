@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tvm
-from numpy.typing import NDArray
 from tvm import relax
-from tvm.ir import GenericConst
 from tvm.relax.dpl import DFPattern, is_op
+
+from worker.compiler.layout.constants import Array, numpy_of
 
 Group = Callable[["Match", str], relax.Expr | None]
 """Makes a primitive function of a match; returns a call of it."""
@@ -46,12 +45,9 @@ class Match:
         found = self.captured[pattern]
         return self.bound.get(found, found) if isinstance(found, relax.Var) else found
 
-    def array(self, pattern: DFPattern) -> NDArray[Any] | None:
+    def array(self, pattern: DFPattern) -> Array | None:
         """The value of a constant; None for other expressions, and for dtypes that numpy lacks."""
-        found = self.captured[pattern]
-        if not isinstance(found, GenericConst) or "bfloat" in str(found.value.dtype):
-            return None
-        return found.value.numpy()
+        return numpy_of(self.captured[pattern])
 
     def scalar(self, pattern: DFPattern) -> float | None:
         """The value of a constant of one element; None for other expressions."""

@@ -20,6 +20,7 @@ from worker.compiler.layout.blocked import compute
 from worker.compiler.layout.blocked.activation import activation_of
 from worker.compiler.layout.blocked.blocked_graph import MOST_SPARE, Array, Blocked, BlockedGraph, Postponed
 from worker.compiler.layout.blocked.weight_packing import pack_vector, spread_channels
+from worker.compiler.layout.constants import constant_of
 from worker.compiler.layout.images import AVERAGED, IMAGE_LAYOUTS, Image, Window, image_of, pool_window_of
 from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.layout.views import Cut
@@ -187,7 +188,7 @@ def multiply_flat(call: relax.Call, graph: BlockedGraph) -> relax.Expr | None:
     spread = spread_channels(by_channel, 0, data.places, depth).reshape(data.blocks, data.lanes, pixels, -1)
     rows = spread.swapaxes(1, 2).reshape(depth * pixels, -1)
     image = relax.op.reshape(data.variable, (data.variable.ty.shape[0], depth * pixels))
-    return relax.op.matmul(graph.emit(image), _constant(rows), call.attrs.out_dtype)
+    return relax.op.matmul(graph.emit(image), constant_of(rows), call.attrs.out_dtype)
 
 
 def _reshape_channels(call: relax.Call, graph: BlockedGraph) -> Blocked | Postponed | None:
@@ -237,18 +238,15 @@ def _constant_in_blocks(value: Array, output: Image, lanes: int, like: Blocked |
             return None
         wide = np.broadcast_to(wide, (*wide.shape[:2], *output.sizes[:-1], wide.shape[-1]))
     if wide.shape[1] == 1:
-        return _constant(value if value.ndim == 0 else wide.reshape(wide.shape[0], 1, -1, wide.shape[-1], 1))
+        in_blocks = (wide.shape[0], 1, -1, wide.shape[-1], 1)
+        return constant_of(value.reshape(1) if value.ndim == 0 else wide.reshape(in_blocks))
     if like is not None:
         wide = spread_channels(wide, 1, like.places, like.blocks * lanes)
-    return _constant(pack_vector(wide, lanes))
+    return constant_of(pack_vector(wide, lanes))
 
 
 def _fields(operand: relax.Expr) -> tuple[relax.Expr, ...]:
     return tuple(operand.fields) if isinstance(operand, relax.Tuple) else ()
-
-
-def _constant(values: Array) -> relax.Expr:
-    return relax.const(np.ascontiguousarray(values), str(values.dtype))
 
 
 def pool(call: relax.Call, graph: BlockedGraph) -> Blocked | None:
