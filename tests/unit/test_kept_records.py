@@ -26,17 +26,17 @@ def plans_of(function: str) -> PlansMeasured:
     return PlansMeasured(function=measured)
 
 
-def test_a_job_reports_the_plans_of_so_many_functions_at_most() -> None:
+async def test_a_job_reports_the_plans_of_so_many_functions_at_most() -> None:
     records = JobRecords(NOTHING, NOTHING, NOTHING, NOTHING, scope=SCOPE)
     for number in range(MAX_REPORTED_FUNCTIONS):
-        records.keep(plans_of(str(number)))
+        await records.keep(plans_of(str(number)))
     with pytest.raises(MisbehavedError, match="more than 256 functions"):
-        records.keep(plans_of("another"))
+        await records.keep(plans_of("another"))
     assert len(records.plans) == MAX_REPORTED_FUNCTIONS
 
 
-def test_plans_before_a_question_about_records_are_misbehavior() -> None:
+async def test_plans_before_a_question_about_records_are_misbehavior() -> None:
     records = JobRecords(NOTHING, NOTHING, NOTHING, NOTHING)
     with pytest.raises(MisbehavedError, match="before it asked for records"):
-        records.keep(plans_of("1"))
+        await records.keep(plans_of("1"))
     assert not records.plans

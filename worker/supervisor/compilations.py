@@ -20,14 +20,26 @@ from bessemer.telemetry.traces import Tracer
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
 from worker.measure.machine import processor
-from worker.protocol.messages import Checked, Compiled, Message
+from worker.protocol.messages import (
+    CandidatesBuilt,
+    Checked,
+    Compiled,
+    EarlyBundleMade,
+    Message,
+    NearRecordsRequested,
+    ObjectsRequested,
+    PlansMeasured,
+    RecordsRequested,
+    TrialsJudged,
+    TrialsMeasured,
+)
 from worker.protocol.order import CheckWork, CompileWork
 from worker.supervisor.attempts import RowTask
 from worker.supervisor.collect import collect, collect_content, collect_left
 from worker.supervisor.device_step import may_use_device, run_on_device, searches_on_device
 from worker.supervisor.early_bundles import EarlyBundles
 from worker.supervisor.in_flight import InFlight
-from worker.supervisor.job import JobServices
+from worker.supervisor.job import Services
 from worker.supervisor.job_record import CheckRecord, CompilationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
 from worker.supervisor.kept_records import JobRecords
@@ -119,12 +131,16 @@ class CompilationTask(RowTask[Compilation]):
             keeps_records=True,
             has_objects=objects is not None,
         )
-        services = JobServices(
-            time_candidates=search.time if searches else None,
-            publish_early=early.publish if row.request.tune.publish_early else None,
-            records=records,
-            find_objects=None if objects is None else objects.find,
-        )
+        services: Services = {
+            RecordsRequested: records.answer,
+            NearRecordsRequested: records.answer,
+            TrialsMeasured: records.answer,
+            TrialsJudged: records.keep,
+            PlansMeasured: records.keep,
+            **({CandidatesBuilt: search.time} if searches else {}),
+            **({EarlyBundleMade: early.publish} if row.request.tune.publish_early else {}),
+            **({} if objects is None else {ObjectsRequested: objects.find}),
+        }
         outcome = await self._runner.run(
             *(row.id, slot, folder, work, record, timeout_seconds, (trace,), services),
             on_gpu=_runs_on_gpu(row),

@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from bessemer.contract.base import Document
 from bessemer.store.errors import FencedError, StoreUnavailableError
@@ -17,23 +17,15 @@ from worker.job.folder import JobFolder
 from worker.protocol.conversation import Conversation, LastMessage, Question
 from worker.protocol.messages import (
     BundleRead,
-    CandidatesBuilt,
     Confined,
-    EarlyBundleMade,
-    NearRecordsRequested,
-    ObjectsRequested,
-    PlansMeasured,
     ProgressMade,
-    RecordsRequested,
     StageFinished,
     StageStarted,
-    TrialsJudged,
-    TrialsMeasured,
     TurnEnded,
     TurnRequested,
 )
 from worker.protocol.observer import JobObserver, observe
-from worker.protocol.order import CandidatesTimed, EarlyBundleTaken, ObjectsFound, RecordsAnswer, StartJob
+from worker.protocol.order import StartJob
 from worker.settings import Limits, TurnLimits
 from worker.supervisor.collect import log_tail
 from worker.supervisor.job_record import JobRecord
@@ -51,38 +43,8 @@ LOG_SECONDS = 1.0
 LOG_SHOWN_BYTES = 16_384
 """How much of a running job's log is kept; after the job, the whole log is kept as a file."""
 
-TimeCandidates = Callable[[CandidatesBuilt], Coroutine[Any, Any, CandidatesTimed]]
-PublishEarly = Callable[[EarlyBundleMade], Coroutine[Any, Any, EarlyBundleTaken]]
-FindObjects = Callable[[ObjectsRequested], Coroutine[Any, Any, ObjectsFound]]
-
-
-class KeptRecords(Protocol):
-    """Answers a job's messages about tuning records."""
-
-    async def answer(
-        self, message: RecordsRequested | NearRecordsRequested | TrialsMeasured
-    ) -> RecordsAnswer:
-        """Find records, or store trials."""
-
-    def keep(self, message: TrialsJudged | PlansMeasured) -> None:
-        """Keep what the job says of its records and plans until it has ended."""
-
-
-@dataclass(frozen=True)
-class JobServices:
-    """What a running job may ask its supervisor for.
-
-    Attributes:
-        time_candidates: has devices time the job's candidates; None if it must not ask for that.
-        publish_early: publishes a bundle of the running job; None if it must not ask for that.
-        records: answers its messages about tuning records; None if it must not send any.
-        find_objects: gives it objects of functions from the cache; None if it must not ask for any.
-    """
-
-    time_candidates: TimeCandidates | None = None
-    publish_early: PublishEarly | None = None
-    records: KeptRecords | None = None
-    find_objects: FindObjects | None = None
+Services = Mapping[type, Callable[[Any], Awaitable[Document | None]]]
+"""What a running job may send its supervisor, by the class of the message. A result is the job's answer."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +59,7 @@ class Supervision:
         store_retry: how long a report may wait for the store.
         observers: observe what is recorded; they must neither block nor raise.
         on_usage: called with every measurement of what the job uses; must not block.
-        services: what the job may ask for.
+        services: what the job may send besides.
     """
 
     folder: JobFolder
@@ -107,7 +69,7 @@ class Supervision:
     store_retry: StoreRetry
     observers: tuple[JobObserver, ...] = ()
     on_usage: Callable[[Usage], None] = ignore_usage
-    services: JobServices = JobServices()
+    services: Services = field(default_factory=dict)
 
 
 log = logging.getLogger(__name__)
@@ -191,36 +153,18 @@ async def _listen(job: RunningJob, turns: HostTurns, supervision: Supervision) -
     return Reported(last=conversation.last, violation=None)
 
 
-async def _serve(job: RunningJob, message: Question, services: JobServices) -> None:
-    """Do what a job asks for beside its turns."""
-    if isinstance(message, CandidatesBuilt):
-        if services.time_candidates is None:
-            raise MisbehavedError("the job has no device that could time its candidates")
-        await _answer(job, services.time_candidates(message))
-    elif isinstance(message, EarlyBundleMade):
-        if services.publish_early is None:
-            raise MisbehavedError("the job must not publish bundles before its end")
-        await _answer(job, services.publish_early(message))
-    elif isinstance(message, ObjectsRequested):
-        if services.find_objects is None:
-            raise MisbehavedError("the job must not ask for objects")
-        await _answer(job, services.find_objects(message))
-    elif services.records is None:
-        raise MisbehavedError("the job keeps no tuning records")
-    elif isinstance(message, TrialsJudged | PlansMeasured):
-        services.records.keep(message)
-    else:
-        await _answer(job, services.records.answer(message))
-
-
-async def _answer(job: RunningJob, work: Coroutine[Any, Any, Document]) -> None:
-    """Tell the job the result of what it asked for, unless the job ends first."""
-    working = asyncio.ensure_future(work)
+async def _serve(job: RunningJob, message: Question, services: Services) -> None:
+    """Do what a job asks for beside its turns, and answer, unless the job ends first."""
+    serve = services.get(type(message))
+    if serve is None:
+        raise MisbehavedError(f"the job must not send '{message.kind}'")
+    working = asyncio.ensure_future(serve(message))
     first: set[asyncio.Future[Any]] = {working, job.exited}
     try:
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            await job.answer(working.result().model_dump_json().encode() + b"\n")
+        answer = working.result() if working.done() else None
+        if answer is not None:
+            await job.answer(answer.model_dump_json().encode() + b"\n")
     finally:
         working.cancel()
         await asyncio.wait({working})

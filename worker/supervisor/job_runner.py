@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from bessemer.bundle.signing import KeyFileError, SigningKey, read_signing_key
 from bessemer.contract.access import Tenant
@@ -28,7 +29,7 @@ from worker.supervisor.cgroups import job_cgroup
 from worker.supervisor.collect import copy_file, lent_file
 from worker.supervisor.device_runs import DeviceRunner
 from worker.supervisor.heartbeat import default_worker_id
-from worker.supervisor.job import JobServices, Supervision, run_job
+from worker.supervisor.job import Services, Supervision, run_job
 from worker.supervisor.job_record import JobRecord
 from worker.supervisor.metrics import WorkerMetrics
 from worker.supervisor.outcome import JobOutcome
@@ -46,7 +47,7 @@ EARLY_SLOT = PROBE_SLOT + 1
 OBJECT_SLOT = EARLY_SLOT + 1
 """For the compilation of functions for the cache, beside jobs."""
 
-NO_SERVICES = JobServices()
+NO_SERVICES: Services = MappingProxyType({})
 
 OUT_OF_MEMORY = "the kernel ended a process of the job at its memory limit"
 
@@ -205,7 +206,7 @@ class JobRunner:
         record: JobRecord,
         timeout_seconds: float | None = None,
         observers: tuple[JobObserver, ...] = (),
-        services: JobServices = NO_SERVICES,
+        services: Services = NO_SERVICES,
         *,
         on_gpu: bool = False,
     ) -> JobOutcome:

@@ -64,7 +64,7 @@ class JobRecords:
             return await self.retry.call(partial(self._find_near, message))
         return await self.retry.call(partial(self._add, message))
 
-    def keep(self, message: TrialsJudged | PlansMeasured) -> None:
+    async def keep(self, message: TrialsJudged | PlansMeasured) -> None:
         """Keep what the job says of its records and plans until it has ended.
 
         Raises:
