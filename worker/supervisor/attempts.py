@@ -18,7 +18,7 @@ from bessemer.store.errors import FencedError, StoreUnavailableError
 from bessemer.store.queue_port import Loss, PostponedError, Postponement, TaskKind
 from bessemer.store.rows.invocations import Invocations
 from bessemer.store.rows.jobs import Jobs
-from bessemer.store.rows.lifecycle import Attempt
+from bessemer.store.rows.lifecycle import Attempt, Rows
 from bessemer.store.store import TenantStore
 from bessemer.telemetry.logs import log_fields
 from bessemer.telemetry.traces import Tracer
@@ -35,7 +35,7 @@ Row = TypeVar("Row", Compilation, Invocation)
 
 
 class TaskHandler(ABC):
-    """A task of this worker: how to move its row, and how to attempt it.
+    """A task of this worker, whose row counts its attempts: how to attempt it, and how to end it.
 
     The methods that are not ``async`` block, and raise ``FencedError`` if the attempt no longer owns the
     task.
@@ -43,21 +43,14 @@ class TaskHandler(ABC):
 
     kind: TaskKind
 
+    def __init__(self, task_id: str, rows: Rows, runner: JobRunner) -> None:
+        self._id = task_id
+        self._rows = rows
+        self._runner = runner
+
     @abstractmethod
     def describe(self, claim: Attempt) -> str:
         """The name of an attempt in the log and in problems."""
-
-    @abstractmethod
-    def take(self) -> Attempt | None:
-        """Claim the task for this worker; None if it is already done."""
-
-    @abstractmethod
-    def lost_attempts(self, claim: Attempt) -> int:
-        """How many attempts were lost before this one."""
-
-    @abstractmethod
-    def hand_back(self, claim: Attempt) -> None:
-        """Release the task. This attempt does not count as lost."""
 
     @abstractmethod
     async def attempt(self, claim: Attempt, lost_attempts: int) -> Problem | None:
@@ -73,6 +66,18 @@ class TaskHandler(ABC):
     def fail(self, claim: Attempt, problem: Problem) -> None:
         """End the task with a problem."""
 
+    def take(self) -> Attempt | None:
+        """Begin an attempt; None if the task is done. An earlier one that still runs is fenced out."""
+        return self._rows.start(self._id, self._runner.worker_id)
+
+    def lost_attempts(self, claim: Attempt) -> int:
+        """How many attempts were lost before this one."""
+        return self._rows.lost_attempts(self._id, claim)
+
+    def hand_back(self, claim: Attempt) -> None:
+        """Release the task. This attempt does not count as lost."""
+        self._rows.hand_back(self._id, claim)
+
     def is_cancelled(self, claim: Attempt) -> bool:
         """If the user has cancelled the task, end it as cancelled and return True."""
         return False
@@ -82,8 +87,8 @@ class TaskHandler(ABC):
         return ()
 
 
-class RowTask(TaskHandler, Generic[Row]):
-    """A task whose row counts its attempts, and which runs in a traced child.
+class CancellableTask(TaskHandler, Generic[Row]):
+    """A task that users can cancel, and which runs in a traced child.
 
     Attributes:
         noun: the name of the task in the log, in problems and in traces.
@@ -92,28 +97,15 @@ class RowTask(TaskHandler, Generic[Row]):
 
     noun: str
     folder_prefix = ""
+    _rows: Jobs | Invocations
 
     def __init__(self, task_id: str, rows: Jobs | Invocations, runner: JobRunner, tracer: Tracer) -> None:
-        self._id = task_id
-        self._rows = rows
-        self._runner = runner
+        super().__init__(task_id, rows, runner)
         self._tracer = tracer
 
     def describe(self, claim: Attempt) -> str:
         """By number and task."""
         return f"attempt {claim.number} of {self.noun} {self._id}"
-
-    def take(self) -> Attempt | None:
-        """Begin an attempt; an earlier one that still runs is fenced out."""
-        return self._rows.start(self._id, self._runner.worker_id)
-
-    def lost_attempts(self, claim: Attempt) -> int:
-        """The row's count."""
-        return self._rows.lost_attempts(self._id, claim)
-
-    def hand_back(self, claim: Attempt) -> None:
-        """Release the task."""
-        self._rows.hand_back(self._id, claim)
 
     def fail(self, claim: Attempt, problem: Problem) -> None:
         """End the task with a problem."""

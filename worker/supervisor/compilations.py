@@ -34,7 +34,7 @@ from worker.protocol.messages import (
     TrialsMeasured,
 )
 from worker.protocol.order import CheckWork, CompileWork
-from worker.supervisor.attempts import RowTask
+from worker.supervisor.attempts import CancellableTask
 from worker.supervisor.collect import collect, collect_content, collect_left
 from worker.supervisor.device_step import may_use_device, run_on_device, searches_on_device
 from worker.supervisor.early_bundles import EarlyBundles
@@ -50,7 +50,7 @@ from worker.supervisor.search_step import SearchOnDevices
 from worker.supervisor.tracing import JobTrace
 
 
-class CompilationTask(RowTask[Compilation]):
+class CompilationTask(CancellableTask[Compilation]):
     """One compilation or preflight."""
 
     noun = "job"

@@ -24,25 +24,12 @@ class InspectionTask(TaskHandler):
     kind = TaskKind.INSPECT
 
     def __init__(self, model_id: str, runner: JobRunner) -> None:
-        self._id = model_id
-        self._runner = runner
         self._models = runner.store.models
+        super().__init__(model_id, self._models, runner)
 
     def describe(self, claim: Attempt) -> str:
         """By the model's id."""
         return f"the inspection of model {self._id}"
-
-    def take(self) -> Attempt | None:
-        """Claim the inspection."""
-        return self._models.start(self._id, self._runner.worker_id)
-
-    def lost_attempts(self, claim: Attempt) -> int:
-        """The number that the row has counted."""
-        return self._models.lost_attempts(self._id, claim)
-
-    def hand_back(self, claim: Attempt) -> None:
-        """Release the inspection."""
-        self._models.hand_back(self._id, claim)
 
     def fail(self, claim: Attempt, problem: Problem) -> None:
         """Reject the model."""

@@ -18,7 +18,7 @@ from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
 from worker.protocol.messages import Invoked, Message
 from worker.protocol.order import ExtensionFile, InvokeWork
-from worker.supervisor.attempts import RowTask
+from worker.supervisor.attempts import CancellableTask
 from worker.supervisor.collect import collect_file
 from worker.supervisor.job_record import InvocationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
@@ -26,7 +26,7 @@ from worker.supervisor.outcome import as_problem, conclude
 from worker.supervisor.tracing import JobTrace
 
 
-class InvocationTask(RowTask[Invocation]):
+class InvocationTask(CancellableTask[Invocation]):
     """One run of a compiled library."""
 
     kind = TaskKind.INVOKE
