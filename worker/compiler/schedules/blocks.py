@@ -305,3 +305,27 @@ def split_place(place: Any, axes: tuple[Axis, ...]) -> Places:
         places[axis.var] = place if is_outermost else place % axis.size
         place = place // axis.size
     return places
+
+
+def store_result(block: Block, epilogue: Block | None, places: Places, value: Any) -> tirx.Stmt:
+    """Store an element of a function's result, given an element of the block that the epilogue reads.
+
+    Args:
+        block: the block.
+        epilogue: the elementwise block that reads its result, if any.
+        places: the values of the block's variables.
+        value: the block's element there.
+    """
+    stored = block.body.body
+    if epilogue is not None:
+        pairs = zip(epilogue.axes, block.spatial, strict=True)
+        places = {axis.var: places[of_block.var] for axis, of_block in pairs}
+        stored, read = epilogue.body.body, block.body.writes[0].source
+        value = nest.replace_loads(nest.substitute(stored.value, places), read, nest.always(value))
+    return nest.store(stored.buffer, value, *(nest.substitute(index, places) for index in stored.indices))
+
+
+def result_at(block: Block, epilogue: Block | None, place: Sequence[Any], value: Any) -> tirx.Stmt:
+    """``store_result`` with an index for each of the block's spatial axes."""
+    places = {axis.var: index for axis, index in zip(block.spatial, place, strict=True)}
+    return store_result(block, epilogue, places, value)

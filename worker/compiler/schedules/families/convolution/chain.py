@@ -45,6 +45,7 @@ from worker.compiler.schedules.blocks import (
     is_expensive,
     name_of_family,
     read_block,
+    result_at,
 )
 from worker.compiler.schedules.families.convolution.conv2d import (
     ConvolutionShape,
@@ -59,7 +60,6 @@ from worker.compiler.schedules.families.convolution.window_borders import (
     WindowParts,
     bordered_image,
     has_one_dtype,
-    result_at,
     sides_of,
     value_inside,
 )
@@ -495,7 +495,7 @@ class _Writer:
     def _store_result(self, place: _Place, column: Any, block: Any, lane: Any, value: Any) -> tirx.Stmt:
         at = (place.batch, place.block + block, place.row, column, lane)
         assert self.chain.last is not None
-        return result_at(self.chain.last, self.chain.main, at, value)
+        return result_at(self.chain.main, self.chain.last, at, value)
 
     def _keeping(self, ring: Any) -> Callable[..., tirx.Stmt]:
         """Store what the pool reads of a sum in the ring."""

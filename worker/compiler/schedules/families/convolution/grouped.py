@@ -39,7 +39,14 @@ from tvm.s_tir.schedule import SBlockRV
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import BUNDLE, DILATION, GROUPED, PADDING, STEPS
-from worker.compiler.schedules.blocks import Block, block_names, is_expensive, name_of_family, read_block
+from worker.compiler.schedules.blocks import (
+    Block,
+    block_names,
+    is_expensive,
+    name_of_family,
+    read_block,
+    result_at,
+)
 from worker.compiler.schedules.families.convolution.bundles import Bundle
 from worker.compiler.schedules.families.convolution.grouped_plan import (
     GroupedPlan,
@@ -423,7 +430,7 @@ class _Writer:
     def _finish_block(
         self, kept: Any, place: _Place, at: tuple[Any, Any, Any], number: tuple[Any, int]
     ) -> tirx.Stmt:
-        bundle, last, (first, block) = self._bundle, self.parts.last, number
+        bundle, (first, block) = self._bundle, number
         row, column, x = at
         line = self._line(self._number(0))
         vectors = [kept[x, self._number(vector), line] for vector in range(int(kept.shape[1]))]
@@ -435,10 +442,7 @@ class _Writer:
 
         def element(lane: Any) -> tirx.Stmt:
             indices = (place.batch, output, place.row + row, column + x, lane)
-            own = {axis.var: index for axis, index in zip(last.spatial, indices, strict=True)}
-            summed, body = self.parts.main.body.writes[0].source, last.body.body
-            value = nest.replace_loads(nest.substitute(body.value, own), summed, nest.always(ordered[lane]))
-            return nest.store(body.buffer, value, *(nest.substitute(index, own) for index in body.indices))
+            return result_at(self.parts.main, self.parts.last, indices, ordered[lane])
 
         stored = nest.sequence(
             nest.declare(ordered),

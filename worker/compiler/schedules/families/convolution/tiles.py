@@ -33,6 +33,7 @@ from worker.compiler.schedules.blocks import (
     name_of_family,
     read_blocks,
     split_place,
+    store_result,
 )
 from worker.compiler.schedules.families.matmul.plan import MatmulShape
 from worker.compiler.schedules.families.matmul.tile_plan import EXACT, PANEL, PARTS, AmxPlan, cycles_if_faster
@@ -137,14 +138,7 @@ class TiledConvolution:
     def _result(self, value: Any, row: Any, panel: Any, vector: Any, lane: Any) -> tirx.Stmt:
         block = self._block_of(panel, vector)
         places = {**split_place(row, self._pixels), self._block.var: block, self._lane.var: lane}
-        output = self._main.body.body.buffer
-        if self._epilogue is None:
-            return nest.store(output, value, *(places[axis.var] for axis in self._main.spatial))
-        pairs = zip(self._epilogue.axes, self._main.spatial, strict=True)
-        own = {axis.var: places[of_main.var] for axis, of_main in pairs}
-        stored = self._epilogue.body.body
-        final = nest.replace_loads(nest.substitute(stored.value, own), output, nest.always(value))
-        return nest.store(stored.buffer, final, *(nest.substitute(index, own) for index in stored.indices))
+        return store_result(self._main, self._epilogue, places, value)
 
 
 def find_tiled(schedule: s_tir.Schedule, machine: Machine, vector_cycles: float) -> TiledConvolution | None:

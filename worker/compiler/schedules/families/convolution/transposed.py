@@ -41,7 +41,7 @@ from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import GROUP_BLOCKS, TRANSPOSED
-from worker.compiler.schedules.blocks import Block, Places, is_expensive, read_block
+from worker.compiler.schedules.blocks import Block, Places, is_expensive, read_block, store_result
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionTile
 from worker.compiler.schedules.families.convolution.phases import Phases, choose_tile, phases_of, tap_axes
 from worker.compiler.schedules.families.convolution.windows import copy_rows, find_windows
@@ -220,15 +220,15 @@ class _Writer:
             )
 
         def add(places: Places, t: Any, b: Any, lane: Any) -> tirx.Stmt:
-            at = {**places, **self._place(self.main, origin, t, b, lane)}
+            at = {**places, **self._place(origin, t, b, lane)}
             return nest.store(sums, sums[t, b, lane] + nest.substitute(product, at), t, b, lane)
 
         return inside(self.main.reduced, {})
 
-    def _place(self, block: Block, origin: _Origin, t: Any, b: Any, lane: Any) -> Places:
+    def _place(self, origin: _Origin, t: Any, b: Any, lane: Any) -> Places:
         column = origin.column + t * self.dimensions[-1].stride
         values = (origin.batch, origin.block + b, origin.row, column, lane)
-        return {axis.var: value for axis, value in zip(block.spatial, values, strict=True)}
+        return {axis.var: value for axis, value in zip(self.main.spatial, values, strict=True)}
 
     def _results(self, sums: Any, origin: _Origin) -> list[tirx.Stmt]:
         """Apply the epilogue and store; an expensive epilogue is a loop, to bound the size of the code."""
@@ -240,10 +240,7 @@ class _Writer:
         return [nest.declare(kept), keep, results]
 
     def _result(self, sums: Any, origin: _Origin, *at: Any) -> tirx.Stmt:
-        own, body = self._place(self.last, origin, *at), self.last.body.body
-        summed = self.main.body.writes[0].source
-        value = nest.replace_loads(nest.substitute(body.value, own), summed, lambda _: sums[at])
-        return nest.store(body.buffer, value, *(nest.substitute(index, own) for index in body.indices))
+        return store_result(self.main, self.last, self._place(origin, *at), sums[at])
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from tvm_ffi import structural_equal
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import DEPTHWISE, DILATION, DIMENSIONS, PADDING, POOLING, STRIDES
-from worker.compiler.schedules.blocks import Axis, Block, is_branch, is_expensive, read_block
+from worker.compiler.schedules.blocks import Axis, Block, is_branch, is_expensive, read_block, result_at
 from worker.compiler.schedules.families.convolution.depthwise import WindowPlan, WindowShape, window_plans
 from worker.compiler.schedules.families.convolution.windows import Windows, find_windows
 from worker.compiler.schedules.families.convolution.winograd_transforms import Vectors
@@ -310,8 +310,8 @@ class RowWriter:
             def pixel(x: Any) -> tirx.Stmt:
                 return vectors.each(
                     lambda lane: result_at(
-                        self.parts.last,
                         self.parts.main,
+                        self.parts.last,
                         (row.batch, row.block, row.row, first + x, lane),
                         source[x, lane],
                     )
@@ -327,12 +327,3 @@ class RowWriter:
             for x in range(width)
         ]
         return nest.sequence(nest.declare(kept), *copies, nest.serial(width, store(kept), vectors.index))
-
-
-def result_at(last: Block, main: Block, place: tuple[Any, ...], value: Any) -> tirx.Stmt:
-    """The statement of the block that writes the results, for the sum of a place."""
-    own = {axis.var: index for axis, index in zip(last.spatial, place, strict=True)}
-    body = last.body.body
-    summed = main.body.writes[0].source
-    computed = nest.replace_loads(nest.substitute(body.value, own), summed, nest.always(value))
-    return nest.store(body.buffer, computed, *(nest.substitute(index, own) for index in body.indices))

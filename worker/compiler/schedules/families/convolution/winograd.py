@@ -47,7 +47,14 @@ from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import PADDING, SIDE, WINOGRAD
-from worker.compiler.schedules.blocks import Block, block_names, is_expensive, name_of_family, read_block
+from worker.compiler.schedules.blocks import (
+    Block,
+    block_names,
+    is_expensive,
+    name_of_family,
+    read_block,
+    result_at,
+)
 from worker.compiler.schedules.families.convolution.prefetch import prefetches_weights
 from worker.compiler.schedules.families.convolution.winograd_plan import (
     BYTES,
@@ -444,7 +451,9 @@ class _Writer:
 
         def pixel(i: Any, j: Any) -> tirx.Stmt:
             place = (tile.batch, group * shape.blocks + b, tile.row + i, tile.column + j)
-            return vectors.each(lambda lane: self._result((*place, lane), kept[i, j, lane]))
+            return vectors.each(
+                lambda lane: result_at(self.parts.main, self.parts.last, (*place, lane), kept[i, j, lane])
+            )
 
         if is_whole:
             places = [(vectors.constant(i), vectors.constant(j)) for i in range(height) for j in range(width)]
@@ -454,11 +463,3 @@ class _Writer:
             stores = self._square((tirx.min(height, rest[0]), tirx.min(width, rest[1])), pixel)
         finished = transformed(self._matrices("output"), product, result, vectors)
         return nest.sequence(nest.declare(kept), finished, stores)
-
-    def _result(self, place: tuple[Any, ...], value: Any) -> tirx.Stmt:
-        last = self.parts.last
-        own = {axis.var: index for axis, index in zip(last.spatial, place, strict=True)}
-        summed = self.parts.main.body.writes[0].source
-        body = last.body.body
-        computed = nest.replace_loads(nest.substitute(body.value, own), summed, nest.always(value))
-        return nest.store(body.buffer, computed, *(nest.substitute(index, own) for index in body.indices))

@@ -20,6 +20,7 @@ from worker.compiler.schedules.blocks import (
     has_branch,
     is_epilogue,
     read_blocks,
+    store_result,
     uses,
 )
 from worker.compiler.schedules.families.matmul.plan import MatmulShape
@@ -107,23 +108,15 @@ class Product:
 
     def result(self, value: Any, places: Places) -> tirx.Stmt:
         """Store an element of the output, given the element of the product."""
-        own = self._own(places)
-        indices = (nest.substitute(index, own) for index in self.stored.indices)
-        return nest.store(self.written, self.computed(value, places), *indices)
+        return store_result(self.block, self.epilogue, places, value)
 
     def computed(self, value: Any, places: Places) -> Any:
         """An element of the output, given the element of the product."""
         if self.epilogue is None:
             return value
-        final = nest.substitute(self.stored.value, self._own(places))
-        return nest.replace_loads(final, self.output, lambda _: value)
-
-    def _own(self, places: Places) -> Places:
-        """The values of the variables of the block that stores the result."""
-        if self.epilogue is None:
-            return places
         pairs = zip(self.epilogue.axes, self.block.spatial, strict=True)
-        return {axis.var: places[of_block.var] for axis, of_block in pairs}
+        own = {axis.var: places[of_block.var] for axis, of_block in pairs}
+        return nest.replace_loads(nest.substitute(self.stored.value, own), self.output, nest.always(value))
 
 
 def find_product(schedule: s_tir.Schedule) -> Product | None:

@@ -38,6 +38,7 @@ from worker.compiler.schedules.blocks import (
     read_block,
     read_blocks,
     step_along,
+    store_result,
     uses,
 )
 
@@ -220,16 +221,7 @@ class Sum:
     def result(self, value: Any, places: Places) -> tirx.Stmt:
         """Store an element of the output, given the element of the sums."""
         value = value if nest.dtype_of(value) == self.dtype else tirx.Cast(self.dtype, value)
-        if self.epilogue is None:
-            indices = self.block.body.body.indices
-            return nest.store(self.sums, value, *(nest.substitute(index, places) for index in indices))
-        own = {
-            axis.var: places[of_block.var]
-            for axis, of_block in zip(self.epilogue.axes, self.block.spatial, strict=True)
-        }
-        final = self._final
-        computed = nest.replace_loads(nest.substitute(final.value, own), self.sums, nest.always(value))
-        return nest.store(final.buffer, computed, *(nest.substitute(index, own) for index in final.indices))
+        return store_result(self.block, self.epilogue, places, value)
 
     @property
     def _final(self) -> Any:
