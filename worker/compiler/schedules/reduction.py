@@ -103,6 +103,11 @@ def find_epilogue(schedule: s_tir.Schedule, block: Block) -> str | None:
     return str(consumer.body.name_hint) if same and not consumer.reduced and one_producer else None
 
 
+def last_block(schedule: s_tir.Schedule, reduction: SBlockRV, epilogue: str | None) -> SBlockRV:
+    """The block that writes the result of a reduction: its epilogue, else a copy from a new buffer."""
+    return schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(reduction, 0, "global")
+
+
 def _row_axis(block: Block, column: Axis) -> Axis | None:
     """The last spatial axis that no vectorized operand uses."""
     vectors = [region for region in block.body.reads if moves_along(region, column)]
@@ -118,8 +123,7 @@ def tile_reduction(
 ) -> None:
     """Accumulate a tile in registers, then apply the epilogue; TVM's errors pass through."""
     reduction = schedule.get_sblock(name)
-    last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(reduction, 0, "global")
-    outer = _tile_epilogue(schedule, last, plan)
+    outer = _tile_epilogue(schedule, last_block(schedule, reduction, epilogue), plan)
     schedule.compute_at(reduction, outer, preserve_unit_loops=True)
     if parallel:
         schedule.parallel(outer)

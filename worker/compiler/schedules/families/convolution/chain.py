@@ -66,7 +66,7 @@ from worker.compiler.schedules.families.convolution.window_borders import (
 from worker.compiler.schedules.families.convolution.winograd_transforms import Vectors
 from worker.compiler.schedules.plans import PlanChooser, by_rank
 from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, divisors, threads_pay
-from worker.compiler.schedules.reduction import find_epilogue
+from worker.compiler.schedules.reduction import find_epilogue, last_block
 
 _PLAIN = 4
 _TAP_AXES = 2
@@ -197,7 +197,7 @@ def _with_epilogue(
     schedule: s_tir.Schedule, main: Block, epilogue: str | None
 ) -> tuple[Block | None, Block | None]:
     """A block, and the block that writes its result: the epilogue, else a copy."""
-    last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(main.handle, 0, "global")
+    last = last_block(schedule, main.handle, epilogue)
     return read_block(schedule, main.handle), read_block(schedule, last)
 
 

@@ -53,9 +53,10 @@ from worker.compiler.schedules.families.convolution.grouped_plan import (
     GroupedShape,
     grouped_plans,
 )
+from worker.compiler.schedules.families.convolution.windows import ConvolutionParts
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
-from worker.compiler.schedules.reduction import find_epilogue
+from worker.compiler.schedules.reduction import find_epilogue, last_block
 
 
 def write_grouped(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
@@ -69,19 +70,7 @@ def write_grouped(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoose
     return nest.with_loops(trial.mod["main"], _Writer(parts, plan, parallel).loops())
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """A function's image and weights, its block of the outputs and the block that writes them."""
-
-    image: Any
-    weights: Any
-    main: Block
-    last: Block
-    before: tuple[int, int]
-    shape: GroupedShape
-
-
-def _find(schedule: s_tir.Schedule) -> _Parts | None:
+def _find(schedule: s_tir.Schedule) -> ConvolutionParts[GroupedShape] | None:
     names = block_names(schedule)
     annotated = name_of_family(schedule, GROUPED)
     main = None if annotated is None else _read(schedule, schedule.get_sblock(annotated))
@@ -92,7 +81,7 @@ def _find(schedule: s_tir.Schedule) -> _Parts | None:
         return None
     image = schedule.get(producers[0]).reads[0].source
     weights = main.body.reads[1].source
-    last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(main.handle, 0, "global")
+    last = last_block(schedule, main.handle, epilogue)
     main, written = (_read(schedule, handle) for handle in (main.handle, last))
     if main is None or written is None:
         return None
@@ -110,7 +99,7 @@ def _find(schedule: s_tir.Schedule) -> _Parts | None:
         steps=_pair(noted[STEPS]),
         dilation=_pair(noted[DILATION]),
     )
-    return _Parts(image, weights, main, written, _pair(noted[PADDING]), shape)
+    return ConvolutionParts(image, weights, main, written, _pair(noted[PADDING]), shape)
 
 
 def _read(schedule: s_tir.Schedule, handle: SBlockRV) -> Block | None:
@@ -137,7 +126,7 @@ class _Place:
 class _Writer:
     """Writes the loops of one convolution."""
 
-    parts: _Parts
+    parts: ConvolutionParts[GroupedShape]
     plan: GroupedPlan
     parallel: bool
 

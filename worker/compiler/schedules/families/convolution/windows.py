@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV, SBlockRV
@@ -13,7 +13,9 @@ from tvm.s_tir.schedule import LoopRV, SBlockRV
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Block, block_names, element_bits, name_of_family, read_block
 from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, divisors, threads_pay
-from worker.compiler.schedules.reduction import find_epilogue
+from worker.compiler.schedules.reduction import find_epilogue, last_block
+
+Shape = TypeVar("Shape")
 
 _AXES = 5
 _LONGEST_PART = 64
@@ -70,7 +72,7 @@ def find_windows(schedule: s_tir.Schedule, family: str, may_be_open: bool = Fals
     borders = [str(schedule.get(producer).name_hint) for producer in schedule.get_producers(block.handle)]
     if len(borders) > 1 or len(names) != len({main, epilogue or main, *borders}):
         return None
-    last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(block.handle, 0, "global")
+    last = last_block(schedule, block.handle, epilogue)
     return Windows(
         border=schedule.get_sblock(borders[0]) if borders else None,
         main=schedule.get_sblock(main),
@@ -83,6 +85,23 @@ def find_windows(schedule: s_tir.Schedule, family: str, may_be_open: bool = Fals
         is_dynamic=block.is_dynamic,
         is_open=is_open,
     )
+
+
+@dataclass(frozen=True)
+class ConvolutionParts(Generic[Shape]):
+    """A function's image and weights, its block of the outputs and the block that writes them.
+
+    Attributes:
+        before: rows and columns of the border before the image.
+        shape: the sizes that a plan depends on.
+    """
+
+    image: Any
+    weights: Any
+    main: Block
+    last: Block
+    before: tuple[int, int]
+    shape: Shape
 
 
 def cut_row(schedule: s_tir.Schedule, windows: Windows) -> Windows:

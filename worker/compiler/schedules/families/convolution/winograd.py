@@ -48,7 +48,6 @@ from tvm import s_tir, tirx
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import PADDING, SIDE, WINOGRAD
 from worker.compiler.schedules.blocks import (
-    Block,
     block_names,
     is_expensive,
     name_of_family,
@@ -56,6 +55,7 @@ from worker.compiler.schedules.blocks import (
     result_at,
 )
 from worker.compiler.schedules.families.convolution.prefetch import prefetches_weights
+from worker.compiler.schedules.families.convolution.windows import ConvolutionParts
 from worker.compiler.schedules.families.convolution.winograd_plan import (
     BYTES,
     WinogradPlan,
@@ -72,7 +72,7 @@ from worker.compiler.schedules.families.convolution.winograd_transforms import (
 )
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import CACHE_LINE, MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
-from worker.compiler.schedules.reduction import find_epilogue
+from worker.compiler.schedules.reduction import find_epilogue, last_block
 
 
 def write_winograd(schedule: s_tir.Schedule, machine: Machine, choose: PlanChooser) -> tirx.PrimFunc | None:
@@ -88,19 +88,7 @@ def write_winograd(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoos
     return nest.with_loops(trial.mod["main"], _Writer(parts, plan, machine, parallel).loops())
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """A function's image and weights, its block of the outputs and the block that writes them."""
-
-    image: Any
-    weights: Any
-    main: Block
-    last: Block
-    before: tuple[int, int]
-    shape: WinogradShape
-
-
-def _find(schedule: s_tir.Schedule) -> _Parts | None:
+def _find(schedule: s_tir.Schedule) -> ConvolutionParts[WinogradShape] | None:
     names = block_names(schedule)
     annotated = name_of_family(schedule, WINOGRAD)
     main = None if annotated is None else read_block(schedule, schedule.get_sblock(annotated))
@@ -113,7 +101,7 @@ def _find(schedule: s_tir.Schedule) -> _Parts | None:
         return None
     image = schedule.get(images[0]).reads[0].source
     weights = schedule.get(products[0]).reads[1].source
-    last = schedule.get_sblock(epilogue) if epilogue else schedule.cache_write(main.handle, 0, "global")
+    last = last_block(schedule, main.handle, epilogue)
     main, written = (read_block(schedule, handle) for handle in (main.handle, last))
     if main is None or written is None:
         return None
@@ -131,7 +119,7 @@ def _find(schedule: s_tir.Schedule) -> _Parts | None:
         dimensions=len(before),
     )
     top, left = (0, *before)[-2:]
-    return _Parts(image, weights, main, written, (top, left), shape)
+    return ConvolutionParts(image, weights, main, written, (top, left), shape)
 
 
 @dataclass(frozen=True)
@@ -164,7 +152,7 @@ class _Buffers:
 class _Writer:
     """Writes the loops of one convolution."""
 
-    parts: _Parts
+    parts: ConvolutionParts[WinogradShape]
     plan: WinogradPlan
     machine: Machine
     parallel: bool
