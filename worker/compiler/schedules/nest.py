@@ -230,6 +230,13 @@ def larger(one: Size, other: Size) -> Size:
     return tirx.max(one, other)
 
 
+def clamped(number: Expression, side: int, size: int) -> Expression:
+    """The start of a part of length ``side``, moved back so that it ends within ``size``."""
+    if size % side == 0:
+        return number * side
+    return tirx.Min(number * side, constant(size - side, dtype_of(number)))
+
+
 def either(condition: Any, then: tirx.Stmt, otherwise: tirx.Stmt) -> tirx.Stmt:
     """A branch at run time."""
     return tirx.IfThenElse(condition, then, otherwise)

@@ -296,15 +296,6 @@ def _rows_of_thread(chain: Chain, band: int, groups: int, machine: Machine) -> i
 
 
 @dataclass(frozen=True)
-class _Place:
-    """The image of a task, its first block, and its first row."""
-
-    batch: Any
-    block: Any
-    row: Any
-
-
-@dataclass(frozen=True)
 class _Writer:
     """Writes the loops of one chain."""
 
@@ -324,12 +315,12 @@ class _Writer:
                 (number // bands % groups * plan.blocks, "block"),
                 (number % bands * plan.band_rows, "first"),
             )
-            return nest.all_named(places, lambda *place: self._band(_Place(*place)))
+            return nest.all_named(places, lambda *place: self._band(Row(*place)))
 
         loop = nest.parallel if self.is_parallel else nest.serial
         return loop(batch * groups * bands, task, index)
 
-    def _band(self, place: _Place) -> tirx.Stmt:
+    def _band(self, place: Row) -> tirx.Stmt:
         plan, vectors = self.plan, self.chain.vectors
         windowed = self.chain.windowed
         if windowed is None:
@@ -359,7 +350,7 @@ class _Writer:
 
         return nest.sequence(nest.declare(ring), nest.serial(plan.band_rows, pool_row, vectors.index))
 
-    def _pool(self, ring: Any, place: _Place, block: Any, row: Any) -> tirx.Stmt:
+    def _pool(self, ring: Any, place: Row, block: Any, row: Any) -> tirx.Stmt:
         """Compute one row of the pool's block from the ring."""
         assert self.chain.windowed is not None
         parts = self.chain.windowed.parts
@@ -371,14 +362,14 @@ class _Writer:
         writer = RowWriter(replace(parts, read=read), width, unrolls=False)
         return writer.write(Row(place.batch, place.block + block, row))
 
-    def _row(self, place: _Place, store: Callable[..., tirx.Stmt]) -> tirx.Stmt:
+    def _row(self, place: Row, store: Callable[..., tirx.Stmt]) -> tirx.Stmt:
         """Compute one row of the convolution."""
         index = self.chain.vectors.index
         return self.chain.columns.each_tile(
             self.plan.columns, lambda first, width: self._tile(place, first, width, store), index
         )
 
-    def _tile(self, place: _Place, first: Any, width: int, store: Callable[..., tirx.Stmt]) -> tirx.Stmt:
+    def _tile(self, place: Row, first: Any, width: int, store: Callable[..., tirx.Stmt]) -> tirx.Stmt:
         vectors, rows, blocks = self.chain.vectors, self.chain.rows, self.plan.blocks
         channels = self.chain.main.reduced[0].extent
         sums = nest.registers((width, blocks, vectors.lanes), vectors.dtype, "sums")
@@ -411,7 +402,7 @@ class _Writer:
             self._finish(sums, place, (first, width), store),
         )
 
-    def _add(self, sums: Any, place: _Place, columns: tuple[Any, int], tap: tuple[Any, Any]) -> tirx.Stmt:
+    def _add(self, sums: Any, place: Row, columns: tuple[Any, int], tap: tuple[Any, Any]) -> tirx.Stmt:
         """Add the products of a channel, or of a block of channels, under one row of taps."""
         vectors, side, chain = self.chain.vectors, self.chain.columns, self.chain
         (first, width), (channel, tap_row) = columns, tap
@@ -455,7 +446,7 @@ class _Writer:
         return nest.serial(side.taps, of_column, vectors.index)
 
     def _finish(
-        self, sums: Any, place: _Place, columns: tuple[Any, int], store: Callable[..., tirx.Stmt]
+        self, sums: Any, place: Row, columns: tuple[Any, int], store: Callable[..., tirx.Stmt]
     ) -> tirx.Stmt:
         """Apply the epilogue and store: unrolled, or in a loop if its code is long."""
         vectors, blocks, (first, width) = self.chain.vectors, self.plan.blocks, columns
@@ -492,7 +483,7 @@ class _Writer:
             return is_expensive(self.chain.last.body)
         return False
 
-    def _store_result(self, place: _Place, column: Any, block: Any, lane: Any, value: Any) -> tirx.Stmt:
+    def _store_result(self, place: Row, column: Any, block: Any, lane: Any, value: Any) -> tirx.Stmt:
         at = (place.batch, place.block + block, place.row, column, lane)
         assert self.chain.last is not None
         return result_at(self.chain.main, self.chain.last, at, value)
@@ -502,7 +493,7 @@ class _Writer:
         windowed, chain = self.chain.windowed, self.chain
         assert windowed is not None
 
-        def store(place: _Place, column: Any, block: Any, lane: Any, value: Any) -> tirx.Stmt:
+        def store(place: Row, column: Any, block: Any, lane: Any, value: Any) -> tirx.Stmt:
             at = (place.batch, place.block + block, place.row, column, lane)
             source = chain.main.body.writes[0].source
             if chain.last is not None:

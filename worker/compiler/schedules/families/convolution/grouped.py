@@ -166,7 +166,7 @@ class _Writer:
             places = (
                 (index // (bands * shape.bundles), "batch"),
                 (index // bands % shape.bundles, "bundle"),
-                (self._clamped(index % bands, plan.band, shape.rows), "row"),
+                (nest.clamped(index % bands, plan.band, shape.rows), "row"),
             )
             return nest.all_named(places, lambda *place: of_band(_Place(*place)))
 
@@ -179,12 +179,6 @@ class _Writer:
 
         loop = nest.parallel if self.parallel else nest.serial
         return loop(self.parts.main.spatial[0].size * shape.bundles * bands, task, self._index)
-
-    def _clamped(self, number: Any, side: int, size: int) -> Any:
-        """The start of a band or a tile, moved back so that it ends within ``size``."""
-        if size % side == 0:
-            return number * side
-        return tirx.Min(number * side, self._number(size - side))
 
     def _copy_row(self, pixels: Any, place: _Place, y: Any) -> tirx.Stmt:
         """Copy a row of the band's input, with zeros where it leaves the image."""
@@ -277,7 +271,7 @@ class _Writer:
         def of_part(first: Any, body: Callable[[Any, Any, Any], tirx.Stmt]) -> tirx.Stmt:
             def of_row(row: Any) -> tirx.Stmt:
                 def of_tile(number: Any) -> tirx.Stmt:
-                    start = self._clamped(number, plan.columns, shape.columns)
+                    start = nest.clamped(number, plan.columns, shape.columns)
                     return nest.named(start, "column", lambda column: body(first, row, column))
 
                 return nest.serial(ceil(shape.columns / plan.columns), of_tile, self._index)

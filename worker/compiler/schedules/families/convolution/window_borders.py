@@ -223,7 +223,7 @@ def fits(parts: WindowParts, plan: WindowPlan) -> bool:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the output: its image and block of channels, and the row's number."""
+    """A row of the output: its image, its block of channels or the first of some, and its number."""
 
     batch: Any
     block: Any

@@ -188,7 +188,7 @@ class _Writer:
         )
 
         def first_of(index: Any) -> Any:
-            return self._clamped(index % strips, plan.strip, shape.tiles)
+            return nest.clamped(index % strips, plan.strip, shape.tiles)
 
         def task(index: Any) -> tirx.Stmt:
             return nest.named(first_of(index), "first", lambda first: of_strip(first, index))
@@ -228,12 +228,6 @@ class _Writer:
             return nest.store(following, row * width + tile.column - left, tile.place)
 
         return [self._each_tile(first, note)]
-
-    def _clamped(self, number: Any, side: int, size: int) -> Any:
-        """The start of a strip or a register tile, moved back so that it ends within ``size``."""
-        if size % side == 0:
-            return number * side
-        return tirx.Min(number * side, self._vectors.constant(size - side))
 
     def _each_tile(self, first: Any, body: Callable[[_Tile], tirx.Stmt]) -> tirx.Stmt:
         """A statement for each tile of a strip."""
@@ -325,7 +319,7 @@ class _Writer:
         register_tiles = ceil(self.plan.strip / self.plan.tiles)
 
         def register_tile(point: Any, number: Any) -> tirx.Stmt:
-            first = self._clamped(number, self.plan.tiles, self.plan.strip)
+            first = nest.clamped(number, self.plan.tiles, self.plan.strip)
 
             def prefetches(c: Any) -> list[tirx.Stmt]:
                 pixels = self._next_pixels(buffers, (point, c, first))
