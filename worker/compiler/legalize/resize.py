@@ -134,8 +134,7 @@ def write_resize(
         )
 
     is_parallel = threads_pay(machine.threads, count * rows.outputs * columns.outputs, WORK_PER_THREAD)
-    loop = nest.parallel if is_parallel else nest.serial
-    return nest.with_loops(function, loop(count, plane, INDEX))
+    return nest.with_loops(function, nest.tasks(count, plane, INDEX, parallel=is_parallel))
 
 
 def _vectors(extent: int, dtype: str, machine: Machine, element: nest.Body) -> tirx.Stmt:

@@ -80,5 +80,4 @@ def write_scan(
 
         return nest.unrolled(vectors, vector, INDEX)
 
-    loop = nest.parallel if threads > 1 else nest.serial
-    return nest.with_loops(function, loop(before * chunks, task, INDEX))
+    return nest.with_loops(function, nest.tasks(before * chunks, task, INDEX, parallel=threads > 1))

@@ -90,8 +90,8 @@ def _with_tasks(
     threads = machine.threads if threads_pay(machine.threads, work, WORK_PER_THREAD) else 1
     chunk = _chunk(asked, threads, machine.lanes(int(tvm.DataType(asked.dtype).bits)))
     tasks = asked.before * ceil(asked.after / chunk)
-    loop = nest.parallel if threads > 1 and tasks > 1 else nest.serial
-    return nest.with_loops(function, loop(tasks, _Writer(asked, chunk, *arguments).task, INDEX))
+    task, parallel = _Writer(asked, chunk, *arguments).task, threads > 1 and tasks > 1
+    return nest.with_loops(function, nest.tasks(tasks, task, INDEX, parallel=parallel))
 
 
 @dataclass(frozen=True)

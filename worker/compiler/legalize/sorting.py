@@ -153,8 +153,7 @@ def _shared(rows: int, width: int, threads: int, order: Callable[[Any, Any], tir
     def task(number: Any) -> tirx.Stmt:
         return order(number * size, nest.smaller(nest.constant(size, INDEX), rows - number * size))
 
-    loop = nest.parallel if tasks > 1 else nest.serial
-    return loop(ceil(rows / size), task, INDEX)
+    return nest.tasks(ceil(rows / size), task, INDEX, parallel=tasks > 1)
 
 
 def _rows(buffer: Any, first: Any, count: Any) -> Any:

@@ -50,6 +50,11 @@ def parallel(extent: Size, body: Body, dtype: str = "int64") -> tirx.Stmt:
     return _loop(extent, body, dtype, tirx.ForKind.PARALLEL)
 
 
+def tasks(extent: Size, body: Body, dtype: str = "int64", *, parallel: bool) -> tirx.Stmt:
+    """A loop whose iterations threads divide, if they are worth it."""
+    return _loop(extent, body, dtype, tirx.ForKind.PARALLEL if parallel else tirx.ForKind.SERIAL)
+
+
 def together(body: tirx.Stmt) -> tirx.Stmt:
     """A statement that every thread runs. It divides loops of ``divided`` only, and must contain one."""
     return _pragma("parallel_launch_point", body)

@@ -71,8 +71,7 @@ def write_gather(shape: Sequence[int], slots: Slots, dtype: str, threads: int) -
         return nest.sequence(*map(one, range(blocks)))
 
     pays = threads_pay(threads, batch * blocks * rows * columns * lanes, WORK_PER_THREAD)
-    loop = nest.parallel if pays else nest.serial
-    return nest.with_loops(function, loop(batch * rows, row_of_all, INDEX))
+    return nest.with_loops(function, nest.tasks(batch * rows, row_of_all, INDEX, parallel=pays))
 
 
 def _shuffled(

@@ -176,7 +176,11 @@ def _copy(shape: Shape, threads: int, element: Callable[[Sequence[Any]], tirx.St
         dimension = len(place)
         if dimension == len(shape):
             return element(place)
-        loop = nest.parallel if pays and dimension == outer else nest.serial
-        return loop(shape[dimension], lambda index: loops((*place, index)), INDEX)
+        return nest.tasks(
+            shape[dimension],
+            lambda index: loops((*place, index)),
+            INDEX,
+            parallel=pays and dimension == outer,
+        )
 
     return loops(())

@@ -86,8 +86,8 @@ def write_pieces(schedule: s_tir.Schedule, machine: Machine, _choose: PlanChoose
     def task(number: Any) -> tirx.Stmt:
         return nest.sequence(*(_box(block, box, lanes, tasks, number) for box in boxes))
 
-    loop = nest.parallel if tasks.count > 1 else nest.serial
-    return nest.with_loops(schedule.mod["main"], loop(tasks.count, task, _index_dtype(block)))
+    loops = nest.tasks(tasks.count, task, _index_dtype(block), parallel=tasks.count > 1)
+    return nest.with_loops(schedule.mod["main"], loops)
 
 
 def _conditions(block: Block) -> list[Threshold] | None:

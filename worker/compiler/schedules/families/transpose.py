@@ -250,8 +250,8 @@ class _Writer:
             return nest.serial(column_pairs, pair, self._index)
 
         is_parallel = threads_pay(self.machine.threads, found.block.work, WORK_PER_THREAD)
-        loop = nest.parallel if is_parallel else nest.serial
-        return loop(prod(axis.extent for axis in others) * row_pairs, task, self._index)
+        count = prod(axis.extent for axis in others) * row_pairs
+        return nest.tasks(count, task, self._index, parallel=is_parallel)
 
     @property
     def _index(self) -> str:

@@ -145,7 +145,7 @@ class _LayerWriter:
         def whole(number: Any) -> tirx.Stmt:
             return self._whole(task(number))
 
-        return (nest.parallel if self._plan.parallel else nest.serial)(count, whole, INDEX)
+        return nest.tasks(count, whole, INDEX, parallel=self._plan.parallel)
 
     def _whole(self, task: Task) -> tirx.Stmt:
         def step(place: Any) -> tirx.Stmt:

@@ -89,12 +89,11 @@ class _Writer(AttentionLoops):
         chunks = nest.ceil_div(self._groups, self.plan.groups)
         tasks = self.blocks.batch_count * chunks
         is_single = isinstance(tasks, int) and tasks == 1
-        loop = nest.parallel if self.plan.parallel and not is_single else nest.serial
 
         def task(index: Any) -> tirx.Stmt:
             return self.named((index // chunks, "batch"), (index % chunks, "chunk"), body=self._task)
 
-        return loop(tasks, task, self.index)
+        return nest.tasks(tasks, task, self.index, parallel=self.plan.parallel and not is_single)
 
     @property
     def _groups(self) -> nest.Size:

@@ -123,8 +123,8 @@ class _Writer:
             statements = [self._part(part, origin) for part in self.parts]
             return nest.sequence(*map(nest.declare, self.local.values()), *statements)
 
-        loop = nest.parallel if self.is_parallel else nest.serial
-        return loop(prod(sizes_of(kept[: -self.inner])) * chunks, task, self._index)
+        count = prod(sizes_of(kept[: -self.inner])) * chunks
+        return nest.tasks(count, task, self._index, parallel=self.is_parallel)
 
     @property
     def _index(self) -> str:

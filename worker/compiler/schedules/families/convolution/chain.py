@@ -317,8 +317,7 @@ class _Writer:
             )
             return nest.all_named(places, lambda *place: self._band(Row(*place)))
 
-        loop = nest.parallel if self.is_parallel else nest.serial
-        return loop(batch * groups * bands, task, index)
+        return nest.tasks(batch * groups * bands, task, index, parallel=self.is_parallel)
 
     def _band(self, place: Row) -> tirx.Stmt:
         plan, vectors = self.plan, self.chain.vectors

@@ -177,8 +177,8 @@ class _Writer:
                 self._each_tile(pixels, place),
             )
 
-        loop = nest.parallel if self.parallel else nest.serial
-        return loop(self.parts.main.spatial[0].size * shape.bundles * bands, task, self._index)
+        count = self.parts.main.spatial[0].size * shape.bundles * bands
+        return nest.tasks(count, task, self._index, parallel=self.parallel)
 
     def _copy_row(self, pixels: Any, place: _Place, y: Any) -> tirx.Stmt:
         """Copy a row of the band's input, with zeros where it leaves the image."""

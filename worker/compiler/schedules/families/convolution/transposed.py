@@ -90,7 +90,7 @@ class _Writer:
         if self.border is None:
             return self._tasks()
         copy = self.border.body.writes[0].source
-        copying = copy_rows(self.border, self._outer, is_blocked=len(copy.shape) == len(self.main.spatial))
+        copying = copy_rows(self.border, self.parallel, is_blocked=len(copy.shape) == len(self.main.spatial))
         return nest.sequence(nest.declare(copy), copying, self._tasks())
 
     @property
@@ -100,10 +100,6 @@ class _Writer:
     @property
     def _lanes(self) -> int:
         return self.main.spatial[-1].extent
-
-    @property
-    def _outer(self) -> Callable[..., tirx.Stmt]:
-        return nest.parallel if self.parallel else nest.serial
 
     def _tasks(self) -> tirx.Stmt:
         """All loops after the border's, in the order that keeps the weights in L2."""
@@ -124,7 +120,7 @@ class _Writer:
                 )
             return self._loops(rows, lambda turns: self._columns(origin, turns, tuple(place[2:])), ())
 
-        return self._outer(prod(sides) * chunks, task, self._index)
+        return nest.tasks(prod(sides) * chunks, task, self._index, parallel=self.parallel)
 
     def _weights_stay(self) -> bool:
         """Whether all weights fit half of L2, so that each task may read all of them."""

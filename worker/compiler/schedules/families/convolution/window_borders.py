@@ -247,7 +247,7 @@ def _loops(parts: WindowParts, plan: WindowPlan, is_parallel: bool) -> tirx.Stmt
             places, lambda n, c, first: nest.serial(band, lambda y: writer.write(Row(n, c, first + y)), index)
         )
 
-    return (nest.parallel if is_parallel else nest.serial)(batch * blocks * bands, task, index)
+    return nest.tasks(batch * blocks * bands, task, index, parallel=is_parallel)
 
 
 @dataclass(frozen=True)

@@ -172,12 +172,12 @@ def copy_border(schedule: s_tir.Schedule, windows: Windows, machine: Machine) ->
     run_parallel(schedule, windows, schedule.fuse(*loops[:3]), machine)
 
 
-def copy_rows(border: Block, outer: Callable[..., tirx.Stmt], is_blocked: bool) -> tirx.Stmt:
-    """Copy an image with its border: rows by the outer loop, lanes in a vector.
+def copy_rows(border: Block, runs_parallel: bool, is_blocked: bool) -> tirx.Stmt:
+    """Copy an image with its border: rows by tasks, lanes in a vector.
 
     Args:
         border: the block that computes an element of the copy.
-        outer: makes the loop over the rows of all images and blocks.
+        runs_parallel: whether threads share the rows of all images and blocks.
         is_blocked: whether the copy's last dimension is the lanes of a block.
     """
     sizes = [axis.size for axis in border.axes]
@@ -199,7 +199,7 @@ def copy_rows(border: Block, outer: Callable[..., tirx.Stmt], is_blocked: bool) 
             dtype,
         )
 
-    return outer(prod(sizes[:3]), row, dtype)
+    return nest.tasks(prod(sizes[:3]), row, dtype, parallel=runs_parallel)
 
 
 def tile_inside(

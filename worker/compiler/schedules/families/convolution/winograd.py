@@ -208,8 +208,7 @@ class _Writer:
                 nest.serial(groups, of_group, self._index),
             )
 
-        loop = nest.parallel if self.parallel else nest.serial
-        return loop(strips * plan.parts, task, self._index)
+        return nest.tasks(strips * plan.parts, task, self._index, parallel=self.parallel)
 
     @property
     def _is_far(self) -> bool:

@@ -180,8 +180,7 @@ def _tasks(chain: ProductChain, plan: ProductChainPlan, machine: Machine) -> tir
     def task(number: Any) -> tirx.Stmt:
         return nest.named(tirx.Min(number * size, tirx.IntImm(index, rows - size)), "first", chunk)
 
-    loop = nest.parallel if plan.parallel else nest.serial
-    return loop(nest.ceil_div(rows, size), task, index)
+    return nest.tasks(nest.ceil_div(rows, size), task, index, parallel=plan.parallel)
 
 
 def _plan(product: Product, rows: int, machine: Machine) -> MatmulPlan:

@@ -74,8 +74,7 @@ class Writer:
             batch = index // (chunks * side_by_side)
             return self._named((chunk, "chunk"), (panel, "panel"), (batch, "batch"), body=self._task)
 
-        loop = nest.parallel if self.plan.parallel else nest.serial
-        return loop(tasks, task, self._index)
+        return nest.tasks(tasks, task, self._index, parallel=self.plan.parallel)
 
     def _named(self, *values: tuple[Any, str], body: Callable[..., tirx.Stmt]) -> tirx.Stmt:
         """A statement that reads values from registers if dynamic sizes make their expressions long."""
@@ -147,10 +146,14 @@ class Writer:
     def _parts_outside(self) -> tirx.Stmt:
         """All tiles of all panels with a part of the depth at a time."""
         side_by_side = panels(self.product.column.extent, self.plan.tile)
-        loop = nest.parallel if self.plan.parallel else nest.serial
 
         def of_rows(tile_at: TileAt) -> tirx.Stmt:
-            return loop(side_by_side, lambda panel: self._tiles_of(0, panel, {}, None, tile_at), self._index)
+            return nest.tasks(
+                side_by_side,
+                lambda panel: self._tiles_of(0, panel, {}, None, tile_at),
+                self._index,
+                parallel=self.plan.parallel,
+            )
 
         return self._in_parts(of_rows, (side_by_side, self.plan.chunk_tiles))
 

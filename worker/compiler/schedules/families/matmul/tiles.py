@@ -189,8 +189,7 @@ class _TileLoops:
         def task(index: Any) -> tirx.Stmt:
             return self._task(index // groups, index % groups)
 
-        loop = nest.parallel if self.plan.parallel else nest.serial
-        return loop(chunks * groups, task, self._index)
+        return nest.tasks(chunks * groups, task, self._index, parallel=self.plan.parallel)
 
     def _task(self, chunk: Any, group: Any) -> tirx.Stmt:
         plan, turns = self.plan, self._turns
