@@ -42,9 +42,10 @@ from worker.compiler.layout.relax_graph import resolve, static_shape
 from worker.compiler.layout.separate_parameters import Derivation, parameters_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, PACKED, PACKED_GROUP, PATTERN
 from worker.compiler.schedules.blocks import guess
-from worker.compiler.schedules.families.matmul.dots import bits_of, unit_of
+from worker.compiler.schedules.families.matmul.dots import unit_of
 from worker.compiler.schedules.families.matmul.plan import MatmulShape, matmul_plans
 from worker.compiler.schedules.families.matmul.tile_plan import PANEL, PARTS, faster_by_tiles
+from worker.compiler.schedules.nest import bits_of
 from worker.compiler.schedules.processors import Machine
 
 _MATMUL = tvm.ir.Op.get("relax.matmul")

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import relax, tirx
 from tvm_ffi import structural_equal
 
 from worker.compiler.layout.separate_parameters import parameters_of
+from worker.compiler.schedules.nest import bits_of
 
 Shape = tuple[Any, ...]
 """Sizes as expressions; some may be known only at run time."""
@@ -120,7 +120,7 @@ def static_shape(operand: relax.Expr) -> tuple[int, ...] | None:
 
 def element_bytes(tensor: relax.Expr) -> int:
     """The size of one element of a tensor."""
-    return -(-int(tvm.DataType(str(tensor.ty.dtype)).bits) // 8)
+    return -(-bits_of(tensor.ty.dtype) // 8)
 
 
 def bytes_of(tensor: relax.Expr) -> int:

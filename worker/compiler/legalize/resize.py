@@ -23,7 +23,6 @@ from operator import add
 from typing import Any
 
 import numpy as np
-import tvm
 from numpy.typing import NDArray
 from tvm import tirx
 
@@ -139,7 +138,7 @@ def write_resize(
 
 def _vectors(extent: int, dtype: str, machine: Machine, element: nest.Body) -> tirx.Stmt:
     """A statement for each place, in vectors; the last one may be shorter."""
-    lanes = machine.lanes(int(tvm.DataType(dtype).bits))
+    lanes = machine.lanes(nest.bits_of(dtype))
     whole, rest = divmod(extent, lanes)
 
     def vector(number: Any) -> tirx.Stmt:

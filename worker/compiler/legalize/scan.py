@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from worker.compiler.schedules import nest
@@ -49,7 +48,7 @@ def write_scan(
     """A scheduled function from ``[before, along, after]`` of ``dtype`` to the same shape of ``result``."""
     before, along, after = sizes
     threads = machine.threads if threads_pay(machine.threads, before * along * after, WORK_PER_THREAD) else 1
-    lanes = min(after, machine.lanes(int(tvm.DataType(result).bits)))
+    lanes = min(after, machine.lanes(nest.bits_of(result)))
     vectors = chunk_vectors(after, lanes, before, threads)
     chunk = vectors * lanes
     chunks = ceil(after / chunk)

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
 
-import tvm
 from tvm import relax, tirx
 
 from worker.compiler.layout.relax_graph import static_shape
@@ -88,7 +87,7 @@ def _with_tasks(
     asked: Scatter, machine: Machine, work: int, function: tirx.PrimFunc, *arguments: Any
 ) -> tirx.PrimFunc:
     threads = machine.threads if threads_pay(machine.threads, work, WORK_PER_THREAD) else 1
-    chunk = _chunk(asked, threads, machine.lanes(int(tvm.DataType(asked.dtype).bits)))
+    chunk = _chunk(asked, threads, machine.lanes(nest.bits_of(asked.dtype)))
     tasks = asked.before * ceil(asked.after / chunk)
     task, parallel = _Writer(asked, chunk, *arguments).task, threads > 1 and tasks > 1
     return nest.with_loops(function, nest.tasks(tasks, task, INDEX, parallel=parallel))

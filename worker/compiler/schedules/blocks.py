@@ -180,7 +180,7 @@ def has_dynamic_sizes(function: tirx.PrimFunc) -> bool:
 
 def element_bits(block: Block) -> int:
     """Bits of an element of the first output."""
-    return int(tvm.DataType(str(block.body.writes[0].source.dtype)).bits)
+    return nest.bits_of(block.body.writes[0].source.dtype)
 
 
 def writes_axis(block: Block) -> Axis | None:
@@ -269,7 +269,7 @@ def stride_bytes(load: Any, axis: Axis) -> int:
         if uses(index, axis):
             break
         stride *= guess(size)
-    return stride * int(tvm.DataType(str(load.source.dtype)).bits) // 8
+    return stride * nest.bits_of(load.source.dtype) // 8
 
 
 def _difference(one: Any, other: Any) -> int | None:

@@ -148,6 +148,11 @@ def dtype_of(expression: Any) -> str:
     return str(expression.ty.dtype)
 
 
+def bits_of(dtype: Any) -> int:
+    """Bits of an element of a dtype, given as TVM's or by name."""
+    return int(tvm.DataType(str(dtype)).bits)
+
+
 def is_nan(value: Any) -> Any:
     """Whether a float is NaN; TVM's ``isnan`` does not know bfloat16."""
     return tirx.isnan(value.astype("float32") if dtype_of(value) == "bfloat16" else value)

@@ -18,7 +18,7 @@ from worker.compiler.layout.choices import LayoutChoices
 from worker.compiler.layout.constants import array_of
 from worker.compiler.layout.images import OPEN, Tensor, image_of
 from worker.compiler.schedules.annotations import FUSES_OUTPUT, INJECTIVE, PATTERN
-from worker.compiler.schedules.nest import Sizes
+from worker.compiler.schedules.nest import Sizes, bits_of
 from worker.compiler.schedules.processors import Machine
 
 Array = NDArray[Any]
@@ -163,7 +163,7 @@ class BlockedGraph(PyExprMutator):
 
     def lanes(self, dtype: str) -> int:
         """Channels in one block: elements of the dtype in a vector, of 32 bits at least."""
-        return self.machine.lanes(max(_NARROWEST_BITS, tvm.DataType(dtype).bits))
+        return self.machine.lanes(max(_NARROWEST_BITS, bits_of(dtype)))
 
     def blocked(self, operand: relax.Expr) -> Blocked | None:
         """The operand in blocks without gaps; None if it is not in blocks yet."""

@@ -16,13 +16,13 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-import tvm
 from numpy.typing import NDArray
 from tvm import relax, te, tirx
 from tvm.relax import BlockBuilder
 
 from worker.compiler.layout.relax_graph import static_shape
 from worker.compiler.schedules.gpu.chips import current_gpu
+from worker.compiler.schedules.nest import bits_of
 
 Array = NDArray[Any]
 
@@ -124,7 +124,7 @@ def few_channels(call: relax.Call) -> FewChannels | None:
     is_multiplied = dtype == "float16" or (
         gpu.has_bfloat16 and (dtype == "bfloat16" or (dtype == "float32" and gpu.tf32))
     )
-    vector = _VECTOR_BITS // int(tvm.DataType(dtype).bits)
+    vector = _VECTOR_BITS // bits_of(dtype)
     is_plain = int(attributes.groups) == 1 and all(int(dilation) == 1 for dilation in attributes.dilation)
     if not is_multiplied or not is_plain or str(call.ty.dtype) != "float32":
         return None

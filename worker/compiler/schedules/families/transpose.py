@@ -28,7 +28,6 @@ from functools import cache
 from math import ceil, prod
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 from tvm.ir import TensorLoad
@@ -121,7 +120,7 @@ def transposed(rows: Sequence[Any], dtype: str) -> tuple[list[tirx.Stmt], list[A
     def picked(vectors: list[Any], lanes: tuple[int, ...]) -> Any:
         return bound(tirx.Shuffle(vectors, [tirx.IntImm("int32", lane) for lane in lanes]))
 
-    network = transposing_network(len(rows), int(tvm.DataType(dtype).bits))
+    network = transposing_network(len(rows), nest.bits_of(dtype))
     vectors = list(map(bound, rows))
     for step in network.steps:
         both = [vectors[step.first], vectors[step.second]]
@@ -215,7 +214,7 @@ def _lanes(found: Transposition, machine: Machine) -> int:
     dtypes = {str(load.source.dtype) for load in found.loads}
     if not dtypes.isdisjoint(NOT_IN_VECTORS):
         return 0
-    bits = max(int(tvm.DataType(dtype).bits) for dtype in dtypes)
+    bits = max(nest.bits_of(dtype) for dtype in dtypes)
     lanes = min(machine.lanes(bits), _MAX_LANES)
     while lanes > min(found.along.extent, found.across.extent):
         lanes //= 2

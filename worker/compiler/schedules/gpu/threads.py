@@ -120,7 +120,7 @@ def bits_of(buffer: Any) -> int:
     A boolean counts as a whole vector: TVM reads vectors of booleans as 16-bit numbers (0.27).
     """
     dtype = str(buffer.dtype)
-    return VECTOR_BYTES * 8 if dtype == "bool" else max(8, int(tvm.DataType(dtype).bits))
+    return VECTOR_BYTES * 8 if dtype == "bool" else max(8, nest.bits_of(dtype))
 
 
 def lanes_of(buffers: Sequence[Any]) -> int:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from worker.compiler.schedules import nest
@@ -150,7 +149,7 @@ def _best_tile(asked: Recurrence, batch: int, machine: Machine, shared: bool) ->
 
 def _tilings(size: int, gates: int, rows: int, machine: Machine, dtype: str) -> list[Tiling]:
     """The tiles whose sums fit the registers, the smallest first. One of a single vector may not fit."""
-    lanes = min(size, machine.lanes(_bits(dtype)))
+    lanes = min(size, machine.lanes(nest.bits_of(dtype)))
 
     def fits(vectors: int) -> bool:
         return rows * gates * vectors + (gates * vectors if rows > 1 else 1) <= machine.registers
@@ -176,7 +175,3 @@ def _rank(
     else:
         tiles = ceil(sequences / machine.threads) * tiling.count
     return tiles * (cycles + 2 * spilled), -sums
-
-
-def _bits(dtype: str) -> int:
-    return int(tvm.DataType(dtype).bits)

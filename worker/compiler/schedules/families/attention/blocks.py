@@ -90,7 +90,7 @@ class AttentionBlocks:
             keys=self.key.extent,
             depth=self.step.extent,
             width=self.feature.extent,
-            bits=int(tvm.DataType(self.dtype).bits),
+            bits=nest.bits_of(self.dtype),
             dynamic_queries=self.row.is_dynamic,
             dynamic_keys=self.key.is_dynamic,
         )

@@ -32,7 +32,6 @@ from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
 
-import tvm
 from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
@@ -103,7 +102,7 @@ class _Writer:
     def of(parts: tuple[Part, ...], inner: int, machine: Machine, results: set[Any]) -> _Writer:
         """Choose the chunk and make its buffers."""
         extent = prod(sizes_of(parts[0].kept[-inner:]))
-        bits = max(int(tvm.DataType(str(part.output.dtype)).bits) for part in parts)
+        bits = max(nest.bits_of(part.output.dtype) for part in parts)
         lanes = min(extent, machine.lanes(bits))
         work = sum(part.block.work for part in parts)
         threads = machine.threads if threads_pay(machine.threads, work, WORK_PER_THREAD) else 1

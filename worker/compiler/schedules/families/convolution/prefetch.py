@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
@@ -70,7 +69,7 @@ def _prefetches(body: tirx.Stmt, following: NextWeights) -> list[tirx.Stmt]:
     loops, (block, *outer, lane, _) = _read(body, following.weights)
     weights, dtype = following.weights, nest.dtype_of(lane)
     lanes, columns = (int(size) for size in weights.shape[-2:])
-    rows_of_line = max(1, CACHE_LINE * 8 // (tvm.DataType(str(weights.dtype)).bits * columns))
+    rows_of_line = max(1, CACHE_LINE * 8 // (nest.bits_of(weights.dtype) * columns))
     share = ceil(lanes / (rows_of_line * following.visits))
     zero = nest.constant(0, dtype)
     first = {loop.loop_var: zero for loop in loops}

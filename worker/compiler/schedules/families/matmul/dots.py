@@ -23,7 +23,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.ir import TensorLoad
 
@@ -50,11 +49,6 @@ def unit_of(instruction: DotInstruction, bits: int) -> Unit:
     return Unit(instruction.rows, instruction.group, bits)
 
 
-def bits_of(dtype: str) -> int:
-    """The width of an element."""
-    return int(tvm.DataType(dtype).bits)
-
-
 def find_dot_product(product: Product, machine: Machine) -> Dot | None:
     """The instruction for a product; None if the processor has none, or if its loops cannot use it."""
     left, right = product.left, product.right
@@ -75,7 +69,7 @@ def find_dot_product(product: Product, machine: Machine) -> Dot | None:
 
 def dot_shape(product: Product, dot: Dot) -> MatmulShape:
     """The sizes that a plan depends on."""
-    return replace(product.shape, unit=unit_of(dot.instruction, bits_of(nest.dtype_of(dot.left))))
+    return replace(product.shape, unit=unit_of(dot.instruction, nest.bits_of(nest.dtype_of(dot.left))))
 
 
 def grouped_operand(product: Product) -> RightOperand:

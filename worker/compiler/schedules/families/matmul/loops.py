@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from worker.compiler.schedules import nest
@@ -329,7 +328,7 @@ class Writer:
         """Prefetch the lines of the next panel's rows from ``row`` on, as many as there are chains."""
         tile = self.plan.tile
         (packed,) = nest.loads_of(self.product.right)
-        lanes = max(1, CACHE_LINE * 8 // tvm.DataType(str(packed.source.dtype)).bits)
+        lanes = max(1, CACHE_LINE * 8 // nest.bits_of(packed.source.dtype))
         first = row + self.product.depth.size
         return [
             nest.prefetch(packed.source, origin.panel, first + chain, column, into=nest.FAR)
@@ -346,7 +345,7 @@ class Writer:
             return []
         tile = self.plan.tile
         (packed,) = nest.loads_of(self.product.right)
-        size = tvm.DataType(str(packed.source.dtype)).bits // 8
+        size = nest.bits_of(packed.source.dtype) // 8
         distance = nest.ceil_div(self.ahead, tile.columns * size)
         return [
             nest.prefetch(packed.source, origin.panel, first + distance + chain, column)

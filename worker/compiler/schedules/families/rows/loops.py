@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from worker.compiler.schedules import nest
@@ -104,7 +103,7 @@ class RowLoops:
 
     def lanes(self, part: Part) -> int:
         """Elements of a vector of a part's result."""
-        return self.machine.lanes(int(tvm.DataType(str(part.output.dtype)).bits))
+        return self.machine.lanes(nest.bits_of(part.output.dtype))
 
     def _store(self, part: Part, places: Places) -> tirx.Stmt:
         return self.stored(part, self.value(part.block.body.body.value, part, places), places)

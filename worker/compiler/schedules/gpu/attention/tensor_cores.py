@@ -35,7 +35,6 @@ from itertools import product
 from math import ceil, gcd, inf
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 from tvm.script import tirx as T
@@ -524,7 +523,7 @@ class TensorCoreAttention:
         blocks = self.blocks
         final = blocks.output
         every = (*blocks.axes, blocks.row, blocks.feature)
-        bits = int(tvm.DataType(blocks.dtype).bits)
+        bits = nest.bits_of(blocks.dtype)
         width = gcd(16 * 8 // bits, blocks.feature.extent)
         width = gcd(width, aligned_run(final.buffer[tuple(final.indices)], (blocks.feature,), every))
         return width & -width

@@ -136,7 +136,7 @@ def _contraction_plans(contraction: Contraction, gpu: Gpu, precision: Precision)
         columns=contraction.columns.size,
         depth=contraction.depth.size,
         batches=contraction.batch.size,
-        bits=int(tvm.DataType(dtype).bits),
+        bits=nest.bits_of(dtype),
         is_tensor=is_tensor,
         streams_depth=streams_depth,
         width=width,

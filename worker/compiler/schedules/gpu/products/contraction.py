@@ -18,7 +18,6 @@ from functools import cached_property
 from math import gcd, prod
 from typing import Any
 
-import tvm
 from tvm import s_tir, tirx
 from tvm.ir import Call, TensorLoad
 from tvm.sym import Analyzer
@@ -124,7 +123,9 @@ class Factor:
     def can_copy_async(self) -> bool:
         """Whether ``cp.async`` can copy it: elements as they are, 4 bytes or more at once."""
         group = self.depth if self.is_along_depth else self.outer
-        return self.source is not None and self.width_along(group, in_inner=False) * _bits(self.dtype) >= 32
+        if self.source is None:
+            return False
+        return self.width_along(group, in_inner=False) * vector_bits(self.dtype) >= 32
 
     def run_along(self, group: Group) -> int:
         """The elements along a group that are contiguous in every buffer that changes along it."""
@@ -141,11 +142,8 @@ class Factor:
         inner = group.inner
         if inner is None:
             return 1
-        width = (
-            _VECTOR_BYTES
-            * 8
-            // max(_bits(dtype) for dtype in (self.dtype, *(str(load.source.dtype) for load in self.loads)))
-        )
+        dtypes = (self.dtype, *(str(load.source.dtype) for load in self.loads))
+        width = _VECTOR_BYTES * 8 // max(map(vector_bits, dtypes))
         width = gcd(width, inner.extent if in_inner else group.size)
         every = (*self.outer.axes, *self.depth.axes, *self.batch.axes)
         for load in self._changing(group):
@@ -210,7 +208,7 @@ class Sum:
         store = stored.buffer[tuple(stored.indices)]
         loads = [store, *(load for load in nest.loads_of(stored.value) if not load.source.same_as(self.sums))]
         every, own = self._own(self.block.spatial), self._own((inner,))
-        width = gcd(_VECTOR_BYTES * 8 // _bits(str(stored.buffer.dtype)), inner.extent)
+        width = gcd(_VECTOR_BYTES * 8 // vector_bits(str(stored.buffer.dtype)), inner.extent)
         for load in loads:
             if any(_uses_any(index, own) for index in load.indices):
                 width = 1 if str(load.source.dtype) == "bool" else gcd(width, aligned_run(load, own, every))
@@ -420,6 +418,6 @@ def _power_of_two(number: int) -> int:
     return number & -number
 
 
-def _bits(dtype: str) -> int:
+def vector_bits(dtype: str) -> int:
     """Bits of an element; a boolean is never part of a vector, see ``threads.bits_of``."""
-    return _VECTOR_BYTES * 8 if dtype == "bool" else int(tvm.DataType(dtype).bits)
+    return _VECTOR_BYTES * 8 if dtype == "bool" else nest.bits_of(dtype)

@@ -19,13 +19,18 @@ from dataclasses import dataclass
 from math import ceil, gcd, prod
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.blocks import Axis, Block, Places, uses
 from worker.compiler.schedules.gpu.products import threads as gt
-from worker.compiler.schedules.gpu.products.contraction import Group, Sum, aligned_run, narrow_factor
+from worker.compiler.schedules.gpu.products.contraction import (
+    Group,
+    Sum,
+    aligned_run,
+    narrow_factor,
+    vector_bits,
+)
 from worker.compiler.schedules.gpu.products.plan import DirectPlan
 from worker.compiler.schedules.gpu.products.threads import INT, number
 from worker.compiler.schedules.gpu.products.tiles import wide
@@ -190,7 +195,7 @@ def _vector(found: Sum, inner: Axis) -> int:
     first, _ = _ordered(found)
     if any(uses(condition, inner) for condition in found.conditions):
         return 1
-    size = _bits(str(found.output.dtype))
+    size = vector_bits(str(found.output.dtype))
     width = gcd(_VECTOR_BYTES * 8 // size, found.stored_run(inner))
     return gcd(width, _width(found, nest.loads_of(first), inner))
 
@@ -202,14 +207,11 @@ def _width(found: Sum, loads: Sequence[Any], inner: Axis) -> int:
     for load in loads:
         if any(uses(index, inner) for index in load.indices):
             width = gcd(
-                width, aligned_run(load, (inner,), every), _VECTOR_BYTES * 8 // _bits(str(load.source.dtype))
+                width,
+                aligned_run(load, (inner,), every),
+                _VECTOR_BYTES * 8 // vector_bits(str(load.source.dtype)),
             )
     return width & -width
-
-
-def _bits(dtype: str) -> int:
-    """Bits of an element; a boolean is never part of a vector, see ``threads.bits_of``."""
-    return _VECTOR_BYTES * 8 if dtype == "bool" else int(tvm.DataType(dtype).bits)
 
 
 def _as(value: Any, dtype: str) -> Any:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any
 
-import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
@@ -229,4 +228,4 @@ def multiply(name: str, sums: Registers, left: Registers, right: Registers) -> t
 
 
 def _bytes(dtype: str) -> int:
-    return int(tvm.DataType(dtype).bits) // 8
+    return nest.bits_of(dtype) // 8

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from worker.compiler.schedules import nest
@@ -90,7 +89,7 @@ class Tile:
     @property
     def bits(self) -> int:
         """Bits of an element."""
-        return int(tvm.DataType(self.factor.dtype).bits)
+        return nest.bits_of(self.factor.dtype)
 
     @property
     def rows(self) -> int:
@@ -327,7 +326,7 @@ def make_tile(
     group = factor.depth if along_depth else factor.outer
     is_async = can_copy_async and factor.can_copy_async
     width = factor.width_along(group, in_inner=not is_async)
-    lanes = CHUNK_BYTES * 8 // int(tvm.DataType(factor.dtype).bits)
+    lanes = CHUNK_BYTES * 8 // nest.bits_of(factor.dtype)
     return Tile(
         factor=factor,
         outer=outer,
