@@ -40,7 +40,6 @@ GpuError                      the driver refused a step of a candidate's runs  c
 WrongResultError              a candidate computes something else              candidates/gpu_timing.py
 LibraryCrashedError           the process that ran a library died                candidates/client.py
 PeerError                     another runtime cannot run the model               peers/executors.py
-FinalistCrashedError          one of two schedules of a model crashed            tuning/final_comparison.py
 NotPlannableError             the calls of a function cannot be made by C        standalone/plan.py
 NotLaunchableError            a function does more than start kernels            cuda/kernels.py
 ProgramFailedError            a program ended with another status than 0       candidates/execute.py

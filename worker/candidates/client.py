@@ -68,11 +68,15 @@ _SLOWER = 20
 
 
 class LibraryCrashedError(Exception):
-    """A process that ran a library or model is lost; ``signal`` is 0 if it hung, exited or raised."""
+    """A process that ran a library or model is lost; ``signal`` is 0 if it hung, exited or raised.
 
-    def __init__(self, signal: int, detail: str) -> None:
+    ``side`` is the name that ``naming_crashes`` gave it, if any.
+    """
+
+    def __init__(self, signal: int, detail: str, side: str = "") -> None:
         super().__init__(detail)
         self.signal = signal
+        self.side = side
 
 
 class CandidateServerLostError(JobError):
@@ -312,13 +316,13 @@ class ProcessSide:
 
 @contextmanager
 def naming_crashes(name: str) -> Iterator[None]:
-    """Put a name before the message of a ``LibraryCrashedError``."""
+    """Put a name before the message of a ``LibraryCrashedError``, and into its ``side``."""
     try:
         yield
     except LibraryCrashedError as error:
         if not name:
             raise
-        raise LibraryCrashedError(error.signal, f"{name}: {error}") from error
+        raise LibraryCrashedError(error.signal, f"{name}: {error}", side=name) from error
 
 
 def _crash_error(crashed: Crashed) -> LibraryCrashedError | JobError:

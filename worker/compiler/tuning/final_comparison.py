@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import tvm
 
 from bessemer.contract.report import Schedules
-from worker.candidates.client import LibraryCrashedError, ModelProcess
+from worker.candidates.client import LibraryCrashedError, ProcessSide, naming_crashes
 from worker.compiler.codegen.compile_functions import Compiler
 from worker.compiler.codegen.cuda.library import build_gpu_library
 from worker.compiler.codegen.executable import Exposed, Linked, build_in_shares
@@ -93,8 +93,8 @@ def time_untuned(finalists: Finalists, context: StageContext) -> UntunedModel | 
             open_seconds = time.monotonic() - began
             stack.enter_context(context.candidates.turn())
             return UntunedModel(library, median(take_sample(side)), open_seconds)
-        except FinalistCrashedError as crash:
-            tuning_logger().warning("the untuned model crashed: %s", crash)
+        except LibraryCrashedError as crash:
+            tuning_logger().warning("the model crashed with the schedules of the %s", crash)
             return None
 
 
@@ -125,40 +125,16 @@ def compare_finalists(
         default = _build(finalists.default, finalists, context, Schedules.DEFAULT)
     try:
         rounds = _alternate(search, default, finalists, context, seconds, left_seconds)
-    except FinalistCrashedError as crash:
-        tuning_logger().warning("the model with the schedules of the %s crashed: %s", crash.schedules, crash)
-        survivor = Schedules.DEFAULT if crash.schedules is Schedules.SEARCH else Schedules.SEARCH
-        return ModelComparison(kept=survivor, crashed=crash.schedules)
+    except LibraryCrashedError as crash:
+        tuning_logger().warning("the model crashed with the schedules of the %s", crash)
+        crashed = Schedules(crash.side)
+        survivor = Schedules.DEFAULT if crashed is Schedules.SEARCH else Schedules.SEARCH
+        return ModelComparison(kept=survivor, crashed=crashed)
     return ModelComparison(
         kept=Schedules.SEARCH if round_ratios(*rounds.sides).p50 < 1.0 else Schedules.DEFAULT,
         search_ms=latency(rounds.runs(0)).p50_ms,
         default_ms=latency(rounds.runs(1)).p50_ms,
     )
-
-
-class FinalistCrashedError(Exception):
-    """The library with these schedules crashed, raised or hung."""
-
-    def __init__(self, schedules: Schedules, cause: LibraryCrashedError) -> None:
-        super().__init__(str(cause))
-        self.schedules = schedules
-
-
-@dataclass(frozen=True)
-class _Finalist:
-    """A side of the alternation whose crash names its schedules."""
-
-    schedules: Schedules
-    library: ModelProcess
-    rest_seconds: float = 0.0
-
-    def time(self, runs: int, warm_up: bool = True) -> tuple[float, ...]:
-        """See ``Side.time``."""
-        with _blaming(self.schedules):
-            return self.library.time(runs, warm_up=warm_up)
-
-    def rest(self) -> None:
-        """See ``Side.rest``: an idle library rests by itself."""
 
 
 DEVICE_ROUNDS = 8
@@ -332,17 +308,9 @@ def _alternate(
 
 def _enter(
     stack: ExitStack, schedules: Schedules, path: Path, model: Finalists, context: StageContext
-) -> _Finalist:
+) -> ProcessSide:
     threads = model.captured.upload.target.threads
-    with _blaming(schedules):
+    with naming_crashes(schedules.value):
         library = context.candidates.open_library(path, threads, model.parameters)
         stack.enter_context(library).run(model.captured.inputs)
-    return _Finalist(schedules, library)
-
-
-@contextmanager
-def _blaming(schedules: Schedules) -> Iterator[None]:
-    try:
-        yield
-    except LibraryCrashedError as error:
-        raise FinalistCrashedError(schedules, error) from error
+    return ProcessSide(library, name=schedules.value)
