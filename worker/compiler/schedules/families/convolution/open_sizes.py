@@ -30,13 +30,12 @@ from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import CONVOLUTION, DEPTHWISE, GROUP_BLOCKS, POOLING
-from worker.compiler.schedules.blocks import Axis, Block, Places, guess, is_expensive, read_block
+from worker.compiler.schedules.blocks import Axis, Block, Places, guess, is_expensive, read_block, result_at
 from worker.compiler.schedules.families.convolution.conv2d import (
     ConvolutionShape,
     ConvolutionTile,
     rank_convolution_tiles,
 )
-from worker.compiler.schedules.families.convolution.window_borders import result_at
 from worker.compiler.schedules.families.convolution.windows import Windows, copy_rows, find_windows
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
@@ -117,7 +116,9 @@ class _Writer:
         if self.border is None:
             return tasks
         copy = self.border.body.writes[0].source
-        copying = copy_rows(self.border, self._outer, is_blocked=len(copy.shape) == len(self.main.spatial))
+        copying = copy_rows(
+            self.border, self.runs_parallel, is_blocked=len(copy.shape) == len(self.main.spatial)
+        )
         return nest.sequence(nest.declare(copy), copying, tasks)
 
     @property
@@ -127,10 +128,6 @@ class _Writer:
     @property
     def _lanes(self) -> int:
         return self.main.spatial[-1].extent
-
-    @property
-    def _outer(self) -> Callable[..., tirx.Stmt]:
-        return nest.parallel if self.runs_parallel else nest.serial
 
     def _tasks(self, width: int) -> tirx.Stmt:
         """All tiles of so many columns, each task with a few neighboring ones."""
@@ -157,7 +154,7 @@ class _Writer:
 
             return nest.serial(nest.smaller(_TILES_PER_TASK, tiles - first), of_tile, self._index)
 
-        return self._outer(prod(sides), task, self._index)
+        return nest.tasks(prod(sides), task, self._index, parallel=self.runs_parallel)
 
     def _weights_stay(self) -> bool:
         """Whether all weights fit half of L2, so that each row may read all of them."""
@@ -212,7 +209,7 @@ class _Writer:
         """Apply the epilogue and store; an expensive epilogue is a loop, to bound the size of the code."""
 
         def result(source: Any) -> Callable[..., tirx.Stmt]:
-            return lambda *at: result_at(self.last, self.main, origin.place(*at), source[at])
+            return lambda *at: result_at(self.main, self.last, origin.place(*at), source[at])
 
         if not is_expensive(self.last.body):
             return [self._each(width, nest.unrolled, result(sums))]

@@ -90,7 +90,7 @@ class _Writer:
         if self.border is None:
             return self._tasks()
         copy = self.border.body.writes[0].source
-        copying = copy_rows(self.border, self.parallel, is_blocked=len(copy.shape) == len(self.main.spatial))
+        copying = copy_rows(self.border, self.parallel)
         return nest.sequence(nest.declare(copy), copying, self._tasks())
 
     @property

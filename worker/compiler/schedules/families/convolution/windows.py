@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Generic, TypeVar
@@ -172,13 +171,12 @@ def copy_border(schedule: s_tir.Schedule, windows: Windows, machine: Machine) ->
     run_parallel(schedule, windows, schedule.fuse(*loops[:3]), machine)
 
 
-def copy_rows(border: Block, runs_parallel: bool, is_blocked: bool) -> tirx.Stmt:
-    """Copy an image with its border: rows by tasks, lanes in a vector.
+def copy_rows(border: Block, runs_parallel: bool) -> tirx.Stmt:
+    """Copy an image with its border: rows by tasks, the lanes of blocks in a vector.
 
     Args:
         border: the block that computes an element of the copy.
         runs_parallel: whether threads share the rows of all images and blocks.
-        is_blocked: whether the copy's last dimension is the lanes of a block.
     """
     sizes = [axis.size for axis in border.axes]
     dtype = nest.dtype_of(border.axes[0].var)
@@ -191,7 +189,7 @@ def copy_rows(border: Block, runs_parallel: bool, is_blocked: bool) -> tirx.Stmt
 
     def row(task: Any) -> tirx.Stmt:
         outside = nest.split_index(task, sizes[:3])
-        if not is_blocked:
+        if len(sizes) < _AXES:
             return nest.serial(sizes[3], lambda x: element(*outside, x), dtype)
         return nest.serial(
             sizes[3],
