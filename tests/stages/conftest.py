@@ -1,4 +1,4 @@
-"""The candidate server that tests run libraries in, and a fake installed package of extensions."""
+"""Imports as the zygote has them, the candidate server, and a fake installed package of extensions."""
 
 import sys
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from stage_samples import make_context
 from worker.candidates.client import CandidateClient
 from worker.candidates.server import fork_server
 from worker.compiler.values import StageContext
+from worker.job.warmup import import_everything
 
 SEED = 0
 
@@ -28,6 +29,12 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
 def seeded() -> None:
     """Seed the random numbers of every test."""
     torch.manual_seed(SEED)
+
+
+@pytest.fixture(scope="module")
+def warm() -> None:
+    """As the zygote does: TVM alone would parse the tensor intrinsics of every processor."""
+    import_everything()
 
 
 @pytest.fixture(scope="module")

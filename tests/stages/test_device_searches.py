@@ -25,9 +25,10 @@ from worker.compiler.pipeline.verify import verify
 from worker.compiler.platforms import launcher_of
 from worker.compiler.schedules.default import is_scheduled
 from worker.compiler.values import StageContext, Tuned
-from worker.job.warmup import import_everything
 from worker.protocol.messages import CandidatesBuilt
 from worker.protocol.order import CandidatesTimed
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 ARM = TARGET.model_copy(update={"mcpu": "generic", "triple": "aarch64-unknown-linux-gnu"})
 LATE = "the build took longer than"
@@ -35,12 +36,6 @@ LATE = "the build took longer than"
 NEEDS_EMULATOR = pytest.mark.skipif(
     launcher_of(ARM.triple) is None, reason="qemu-user-static or libc6-arm64-cross is missing"
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    """As the zygote does: the tensor intrinsics of all processors would take long to import."""
-    import_everything()
 
 
 @contextmanager

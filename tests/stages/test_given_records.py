@@ -16,15 +16,11 @@ from worker.candidates.client import CandidateClient
 from worker.compiler.tuning.given_records import read_records
 from worker.compiler.tuning.record_marks import write_marks
 from worker.errors import JobError
-from worker.job.warmup import import_everything
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 GIVEN = ("a" * 64, "b" * 64)
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    import_everything()
 
 
 @pytest.fixture(scope="module")

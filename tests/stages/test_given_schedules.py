@@ -24,7 +24,8 @@ from worker.compiler.tuning.given_schedules import check_schedules
 from worker.compiler.tuning.session import open_database
 from worker.compiler.tuning.trace_scripts import MAX_STEM, file_stem
 from worker.errors import JobError
-from worker.job.warmup import import_everything
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 DIGEST = "a" * 64
 
@@ -89,11 +90,6 @@ def matmul(sch: s_tir.Schedule):
     sch.tensorize(tile, "test_update_16x16")
     return sch
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    import_everything()
 
 
 @pytest.fixture

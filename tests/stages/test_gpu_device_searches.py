@@ -21,14 +21,10 @@ from worker.compiler.pipeline.tune import tune
 from worker.compiler.target import host_triple
 from worker.compiler.tuning.on_gpu_device import launch_lines
 from worker.compiler.values import StageContext, Tuned
-from worker.job.warmup import import_everything
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 SM_90 = resolve_target(PresetTarget(preset="cuda-sm_90"), "x86-64-v3", 2)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    import_everything()
 
 
 @pytest.fixture

@@ -26,16 +26,11 @@ from worker.compiler.pipeline.tune import tune
 from worker.compiler.schedules.default import is_scheduled
 from worker.compiler.schedules.gpu.chips import gpu_of
 from worker.compiler.values import Tuned
-from worker.job.warmup import import_everything
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 SM_90 = resolve_target(PresetTarget(preset="cuda-sm_90"), "x86-64-v3", 2)
 FAKE = Gpu(name="Fake GPU", arch="sm_90", memory_bytes=8 << 20, cuda="13.0", driver="")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    """As the zygote does: the tensor intrinsics of all processors would take long to import."""
-    import_everything()
 
 
 @pytest.fixture(scope="module")

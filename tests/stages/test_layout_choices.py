@@ -38,13 +38,9 @@ from worker.compiler.tuning.given_records import records_of
 from worker.compiler.tuning.stored_records import layout_candidate, model_of, trace_text, workload_of
 from worker.compiler.tuning.tasks import known_tasks
 from worker.compiler.values import Captured, Optimized, StageContext, Tuned
-from worker.job.warmup import import_everything
 from worker.protocol.order import RecordsAnswer
 
-
-@pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    import_everything()
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 class Convolved(nn.Module):

@@ -26,12 +26,8 @@ from worker.compiler.tuning import proposals
 from worker.compiler.tuning.session import open_database
 from worker.compiler.values import Tuned
 from worker.errors import JobError
-from worker.job.warmup import import_everything
 
-
-@pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    import_everything()
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 def trials_of(tuned: Tuned) -> dict[str, dict[str, int]]:

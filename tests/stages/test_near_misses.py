@@ -27,17 +27,13 @@ from worker.compiler.tuning.proposals import FamilyProposals, StockProposals
 from worker.compiler.tuning.session import FastPlans
 from worker.compiler.tuning.stored_records import trace_text
 from worker.compiler.tuning.tasks import known_tasks
-from worker.job.warmup import import_everything
 from worker.protocol.order import RecordsAnswer
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 __all__ = ["server"]
 
 TARGET = compile_target(HOST).llvm
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    import_everything()
 
 
 @pytest.fixture

@@ -41,7 +41,6 @@ from worker.compiler.tuning.stored_records import SearchJournal, scope_of, workl
 from worker.compiler.tuning.tasks import known_tasks
 from worker.compiler.values import Optimized, Tuned
 from worker.errors import JobError
-from worker.job.warmup import import_everything
 from worker.protocol.messages import (
     NearRecordsRequested,
     PlansMeasured,
@@ -50,6 +49,8 @@ from worker.protocol.messages import (
     TrialsMeasured,
 )
 from worker.protocol.order import RecordsAnswer
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 __all__ = ["server"]
 
@@ -95,11 +96,6 @@ class KeptHere:
     @property
     def trials(self) -> list[MeasuredTrial]:
         return [trial for message in self.told for trial in message.trials]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    import_everything()
 
 
 def run(candidates: Any, folder: Path, options: TuneOptions, kept: KeptHere, rows: int = 32) -> Tuned:

@@ -20,18 +20,14 @@ from worker.compiler.pipeline.tune import tune
 from worker.compiler.spaces.llvm_ir import KERNELS, compile_kernel, read_kernel
 from worker.compiler.spaces.registry import space_book
 from worker.compiler.target import compile_target, host_instruction_sets
-from worker.job.warmup import import_everything
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 FLOATS = ("float32", "float32", "float32")
 BYTES = ("int8", "int8", "int32")
 AVX2 = {"kind": "llvm", "mcpu": "haswell", "num-cores": 2}
 VNNI = {"kind": "llvm", "mcpu": "cascadelake", "num-cores": 2}
 ARM = {"kind": "llvm", "mtriple": "aarch64-unknown-linux-gnu", "mcpu": "neoverse-n1", "num-cores": 2}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    import_everything()
 
 
 def tensorized(module: tvm.IRModule, space: str, target: tvm.target.Target) -> tvm.IRModule:

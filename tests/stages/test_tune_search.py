@@ -38,9 +38,10 @@ from worker.compiler.tuning.session import open_database
 from worker.compiler.tuning.tasks import apply_records
 from worker.compiler.values import Optimized, StageContext, Tuned
 from worker.errors import JobError
-from worker.job.warmup import import_everything
 from worker.parameters import ParameterFile
 from worker.protocol.observer import JobObserver
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 HOST = ResolvedTarget(
     name="host",
@@ -105,12 +106,6 @@ class Told(JobObserver):
     def rounds(self) -> list[tuple[int, int, str]]:
         """The steps since the first round."""
         return [step for step in self.steps if not step[2].startswith(("timing", "reading"))]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def warm() -> None:
-    """As the zygote does: TVM alone would parse the tensor intrinsics of every processor."""
-    import_everything()
 
 
 @pytest.fixture
