@@ -6,7 +6,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from postgresql_databases import URL_VARIABLE, Databases
 from bessemer.store.blobs.artifacts import Artifacts, open_artifacts
 from bessemer.store.blobs.sweep import sweep_blobs
 from bessemer.store.queue.dbos_queue import open_queue
+from bessemer.store.queue_port import Queue
 from bessemer.store.rows.jobs import Jobs
 from bessemer.store.rows.tables import METADATA
 from bessemer.store.settings import StoreSettings
@@ -46,7 +47,7 @@ def queue_template(databases: Databases, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
+def fresh_settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
     """Where no store was ever opened."""
     if request.param == "sqlite":
         return StoreSettings(data=tmp_path / "data")
@@ -55,12 +56,18 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def queue_settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> StoreSettings:
     """Where a queue can be opened at once."""
     if request.param == "sqlite":
         return StoreSettings(data=tmp_path / "data")
     databases, template = map(request.getfixturevalue, ("databases", "queue_template"))
     return StoreSettings(data=tmp_path / "data", database_url=databases.new(f"TEMPLATE {template}"))
+
+
+@pytest.fixture
+def queue(settings: StoreSettings) -> Iterator[Queue]:
+    with closing(open_queue(settings)) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

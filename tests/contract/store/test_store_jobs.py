@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from threading import Barrier
 
 import pytest
@@ -14,9 +13,8 @@ from bessemer.contract.report import StageTime
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import MAX_FEATURES, MAX_FEATURES_CHARACTERS, ExplicitTarget
 from bessemer.store.errors import FencedError, IdempotencyConflictError
-from bessemer.store.queue.dbos_queue import open_queue
+from bessemer.store.queue_port import Queue
 from bessemer.store.rows.lifecycle import Attempt
-from bessemer.store.settings import StoreSettings
 from bessemer.store.store import Store
 from tests.tenant_data import own, started
 
@@ -258,9 +256,7 @@ def test_a_final_job_stays_as_it_ended(store: Store, move: str, end: str) -> Non
     assert store.jobs.start(JOB, "worker") is None
 
 
-def test_the_most_that_a_target_may_need_can_be_stored_and_queued(
-    store: Store, settings: StoreSettings
-) -> None:
+def test_the_most_that_a_target_may_need_can_be_stored_and_queued(store: Store, queue: Queue) -> None:
     letters = random.Random(1)
     share = MAX_FEATURES_CHARACTERS // MAX_FEATURES - 1
     features = tuple(f"+{letters.randbytes(share).hex()[:share]}" for _ in range(MAX_FEATURES))
@@ -268,8 +264,7 @@ def test_the_most_that_a_target_may_need_can_be_stored_and_queued(
     own(store).jobs.submit(JOB, a_request().model_copy(update={"target": target}))
     task = own(store).jobs.task(JOB)
     assert task is not None
-    with closing(open_queue(settings)) as queue:
-        queue.enqueue(task)
+    queue.enqueue(task)
 
 
 def test_of_two_ends_at_the_same_moment_one_holds(store: Store) -> None:

@@ -36,9 +36,9 @@ def migrated_to(database: Database, revision: str) -> None:
 
 @pytest.mark.parametrize(("later", "revisions"), [(1, (-1, 0)), (-1, (0, 0))])
 def test_a_result_that_a_record_had_overtaken_stays_outdated(
-    settings: StoreSettings, later: int, revisions: tuple[int, int]
+    fresh_settings: StoreSettings, later: int, revisions: tuple[int, int]
 ) -> None:
-    database = Database(settings.database)
+    database = Database(fresh_settings.database)
     if database.is_sqlite:
         Path(str(database.engine.url.database)).parent.mkdir(parents=True, exist_ok=True)
     migrated_to(database, "0007")

@@ -34,34 +34,34 @@ open_queue(settings).close()
 """
 
 
-def test_the_migrations_make_the_tables_that_are_queried(settings: StoreSettings) -> None:
-    store = open_store(settings)
+def test_the_migrations_make_the_tables_that_are_queried(fresh_settings: StoreSettings) -> None:
+    store = open_store(fresh_settings)
     with store.database.read() as connection:
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, METADATA) == []
     store.close()
 
 
-def test_a_schema_of_a_newer_release_is_refused_with_advice(settings: StoreSettings) -> None:
-    store = open_store(settings)
+def test_a_schema_of_a_newer_release_is_refused_with_advice(fresh_settings: StoreSettings) -> None:
+    store = open_store(fresh_settings)
     with store.database.write() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     store.close()
     with pytest.raises(StoreUnavailableError, match="revision 9999, which this release does not know: run"):
-        open_store(settings)
+        open_store(fresh_settings)
 
 
-def test_what_was_stored_is_there_when_it_is_opened_again(settings: StoreSettings) -> None:
-    first = open_store(settings)
+def test_what_was_stored_is_there_when_it_is_opened_again(fresh_settings: StoreSettings) -> None:
+    first = open_store(fresh_settings)
     job = own(first).jobs.submit("job-00000001", a_request())
     first.close()
-    second = open_store(settings)
+    second = open_store(fresh_settings)
     assert own(second).jobs.get("job-00000001") == job
     second.close()
 
 
-def test_processes_that_start_at_the_same_moment_all_open_it(settings: StoreSettings) -> None:
-    document = json.dumps({name: str(value) for name, value in settings.model_dump().items() if value})
+def test_processes_that_start_at_the_same_moment_all_open_it(fresh_settings: StoreSettings) -> None:
+    document = json.dumps({name: str(value) for name, value in fresh_settings.model_dump().items() if value})
     starters = [
         subprocess.Popen([sys.executable, "-W", "error", "-c", OPEN, document], stdin=subprocess.PIPE)
         for _ in range(4)

@@ -62,18 +62,6 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.fixture
-def settings(queue_settings: StoreSettings) -> StoreSettings:
-    return queue_settings
-
-
-@pytest.fixture
-def queue(settings: StoreSettings) -> Iterator[Queue]:
-    opened = open_queue(settings)
-    yield opened
-    opened.close()
-
-
 @asynccontextmanager
 async def consuming(
     settings: StoreSettings,

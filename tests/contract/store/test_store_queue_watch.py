@@ -26,14 +26,8 @@ TERMINATE = sa.text(
 
 
 @pytest.fixture
-def queue(queue_settings: StoreSettings) -> Iterator[Queue]:
-    with closing(open_queue(queue_settings)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def client(queue_settings: StoreSettings, queue: Queue) -> Iterator[DBOSClient]:
-    opened = open_client(queue_settings.engine)
+def client(settings: StoreSettings, queue: Queue) -> Iterator[DBOSClient]:
+    opened = open_client(settings.engine)
     yield opened
     opened.destroy()
 

@@ -39,18 +39,6 @@ def owners(handler: Handler) -> list[str]:
 
 
 @pytest.fixture
-def settings(queue_settings: StoreSettings) -> StoreSettings:
-    return queue_settings
-
-
-@pytest.fixture
-def queue(settings: StoreSettings) -> Iterator[Queue]:
-    opened = open_queue(settings)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def clients(settings: StoreSettings, queue: Queue) -> Iterator[list[DBOSClient]]:
     """One for each of several workers."""
     with ExitStack() as stack:

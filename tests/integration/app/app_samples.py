@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import httpx
 from fastapi import FastAPI
 
 from app.queue_position import QueuePositions
@@ -67,6 +68,18 @@ BUNDLE = bytes(range(256)) * 40
 def request(**fields: object) -> dict[str, object]:
     """A request's JSON for the model of ``DIGEST``."""
     return {"model": DIGEST, "target": "host", **fields}
+
+
+async def post_compilation(api: httpx.AsyncClient, **fields: object) -> httpx.Response:
+    """The answer to a request for a compilation."""
+    return await api.post("/v1/compilations", json=request(**fields))
+
+
+async def submitted(api: httpx.AsyncClient, **fields: object) -> str:
+    """The id of a queued compilation."""
+    response = await post_compilation(api, **fields)
+    assert response.status_code == 202, response.text
+    return str(response.json()["id"])
 
 
 def worker(sandbox: SandboxStatus = CONFINED) -> Worker:

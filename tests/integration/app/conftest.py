@@ -7,13 +7,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, UPLOAD_LIMIT_BYTES, PlayedWorker, request
+from app_samples import DIGEST, MODEL_BYTES, UPLOAD_LIMIT_BYTES, PlayedWorker, submitted
 from fastapi import FastAPI
 from server_process import ServerProcess, running_app
 
 from app.main import create_app
 from app.service import Service
-from app.settings import AppSettings
+from app.settings import AppSettings, AuthMode
 
 SHARED_UPLOAD_LIMIT_BYTES = 16 << 20
 
@@ -52,6 +52,14 @@ async def app(settings: AppSettings) -> AsyncIterator[FastAPI]:
 
 
 @pytest.fixture
+async def guarded(settings: AppSettings) -> AsyncIterator[FastAPI]:
+    """An app that asks for keys."""
+    app = create_app(settings.model_copy(update={"auth": AuthMode.REQUIRED}))
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
 def front(app: FastAPI) -> Service:
     return app.state.service
 
@@ -79,9 +87,7 @@ async def model(api: httpx.AsyncClient) -> str:
 @pytest.fixture
 async def job(api: httpx.AsyncClient, model: str) -> str:
     """The id of a queued compilation."""
-    response = await api.post("/v1/compilations", json=request())
-    assert response.status_code == 202
-    return str(response.json()["id"])
+    return await submitted(api)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 import sqlalchemy as sa
-from app_samples import DIGEST, PlayedWorker, request, worker
+from app_samples import DIGEST, PlayedWorker, post_compilation, request, submitted, worker
 
 from app.service import Service
 from bessemer.contract.base import now
@@ -34,7 +34,7 @@ async def first(api: httpx.AsyncClient, played: PlayedWorker, model: str, live: 
 
 
 async def compiled(api: httpx.AsyncClient, played: PlayedWorker, made_by: Worker, **fields: object) -> str:
-    job_id = str((await api.post("/v1/compilations", json=request(**fields))).json()["id"])
+    job_id = await submitted(api, **fields)
     attempt = played.start(job_id)
     assert made_by.kind is not None
     wanted = CompilationRequest.model_validate_json(json.dumps(request(**fields)))
@@ -42,14 +42,8 @@ async def compiled(api: httpx.AsyncClient, played: PlayedWorker, made_by: Worker
     return job_id
 
 
-async def submitted(api: httpx.AsyncClient, **fields: object) -> tuple[int, dict[str, Any]]:
-    response = await api.post("/v1/compilations", json=request(**fields))
-    document: dict[str, Any] = response.json()
-    return response.status_code, document
-
-
 async def test_an_identical_request_is_answered_at_once(api: httpx.AsyncClient, first: str) -> None:
-    response = await api.post("/v1/compilations", json=request(name="again", labels={"run": "2"}))
+    response = await post_compilation(api, name="again", labels={"run": "2"})
     document = response.json()
     assert response.status_code == 200
     assert response.headers["Location"] == f"/v1/compilations/{document['id']}"
@@ -60,8 +54,7 @@ async def test_an_identical_request_is_answered_at_once(api: httpx.AsyncClient, 
 
 
 async def test_its_files_and_events_are_served_like_any_others(api: httpx.AsyncClient, first: str) -> None:
-    _, document = await submitted(api)
-    address = f"/v1/compilations/{document['id']}"
+    address = f"/v1/compilations/{(await post_compilation(api)).json()['id']}"
     theirs = f"/v1/compilations/{first}"
     for name in ("bundle.tar.zst", "report.json"):
         ours = await api.get(f"{address}/artifacts/{name}")
@@ -89,8 +82,9 @@ async def test_its_files_and_events_are_served_like_any_others(api: httpx.AsyncC
 async def test_a_request_that_differs_or_refuses_is_queued(
     api: httpx.AsyncClient, first: str, fields: dict[str, object]
 ) -> None:
-    status, document = await submitted(api, **fields)
-    assert (status, document["state"], document["cached"]) == (202, "queued", False)
+    response = await post_compilation(api, **fields)
+    document = response.json()
+    assert (response.status_code, document["state"], document["cached"]) == (202, "queued", False)
 
 
 @pytest.mark.parametrize(
@@ -102,16 +96,16 @@ async def test_only_what_a_live_worker_would_make_answers(
     api: httpx.AsyncClient, front: Service, first: str, change: dict[str, Any]
 ) -> None:
     front.store.workers.beat(FIRST_OF_KIND.model_copy(update=change))
-    status, document = await submitted(api)
-    assert (status, document["cached"]) == (202, False)
+    response = await post_compilation(api)
+    assert (response.status_code, response.json()["cached"]) == (202, False)
 
 
 async def test_one_of_several_kinds_of_workers_is_enough(
     api: httpx.AsyncClient, front: Service, first: str
 ) -> None:
     front.store.workers.beat(FIRST_OF_KIND.model_copy(update={"id": "w2", "mcpu": "znver5"}))
-    status, document = await submitted(api)
-    assert (status, document["original"]) == (200, first)
+    response = await post_compilation(api)
+    assert (response.status_code, response.json()["original"]) == (200, first)
 
 
 async def test_the_same_key_gives_the_same_answer(api: httpx.AsyncClient, first: str) -> None:
@@ -123,23 +117,24 @@ async def test_the_same_key_gives_the_same_answer(api: httpx.AsyncClient, first:
 
 async def test_a_deleted_model_is_still_missing(api: httpx.AsyncClient, first: str) -> None:
     assert (await api.delete(f"/v1/models/{DIGEST}")).status_code == 204
-    status, document = await submitted(api)
-    assert (status, document["code"]) == (422, "model-missing")
+    response = await post_compilation(api)
+    assert (response.status_code, response.json()["code"]) == (422, "model-missing")
 
 
 async def test_an_answer_is_a_use_of_the_model(api: httpx.AsyncClient, front: Service, first: str) -> None:
     with front.store.database.write() as connection:
         connection.execute(sa.update(MODELS).values(used_at=now() - timedelta(days=1)))
-    assert (await submitted(api))[0] == 200
+    assert (await post_compilation(api)).status_code == 200
     assert front.store.removal.expire_uploads(3600) == 0
 
 
 async def test_a_group_has_what_identical_requests_made_and_compiles_for_the_other_targets(
     api: httpx.AsyncClient, first: str
 ) -> None:
-    status, group = await submitted(api, target=["host", "aarch64"])
+    response = await post_compilation(api, target=["host", "aarch64"])
+    group = response.json()
     host, aarch64 = group["items"]
-    assert (status, group["state"]) == (202, "running")
+    assert (response.status_code, group["state"]) == (202, "running")
     assert (host["state"], host["cached"], host["original"]) == ("succeeded", True, first)
     assert (aarch64["state"], aarch64["cached"]) == ("queued", False)
     result = (await api.get(f"/v1/groups/{group['id']}/report")).json()["items"][0]
@@ -149,6 +144,6 @@ async def test_a_group_has_what_identical_requests_made_and_compiles_for_the_oth
 async def test_a_group_whose_targets_were_all_compiled_for_is_answered_at_once(
     api: httpx.AsyncClient, first: str
 ) -> None:
-    response = await api.post("/v1/compilations", json=request(target=["host"]))
+    response = await post_compilation(api, target=["host"])
     assert (response.status_code, response.json()["state"]) == (200, "succeeded")
     assert "Retry-After" not in response.headers

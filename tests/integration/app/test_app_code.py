@@ -4,7 +4,7 @@ import json
 
 import pytest
 import zstandard
-from app_samples import PlayedWorker, request
+from app_samples import PlayedWorker, submitted
 from httpx import AsyncClient
 
 from bessemer.contract.code import CODE_INDEX, CODE_TEXTS
@@ -26,8 +26,7 @@ LISTING = {
 
 async def failed_job(api: AsyncClient, played: PlayedWorker, listing: object, **inspect: bool) -> str:
     """The address of the code of a compilation that failed after it kept some."""
-    response = await api.post("/v1/compilations", json=request(inspect=inspect))
-    job = str(response.json()["id"])
+    job = await submitted(api, inspect=inspect)
     files = {CODE_INDEX: json.dumps(listing).encode(), CODE_TEXTS: b"".join(FRAMES)}
     played.fail_with(job, played.start(job), files)
     return f"/v1/compilations/{job}/code"

@@ -5,7 +5,7 @@ import json
 
 import httpx
 import pytest
-from app_samples import DIGEST, WITH_SHAPES, WITHOUT_SHAPES, PlayedWorker, request, worker
+from app_samples import DIGEST, WITH_SHAPES, WITHOUT_SHAPES, PlayedWorker, request, submitted, worker
 
 from app.http.bodies import MAX_DOCUMENT_BYTES
 from app.service import Service
@@ -299,12 +299,12 @@ async def test_a_repeated_submission_is_answered_even_if_its_model_was_rejected_
 async def test_without_a_key_every_submission_is_a_new_compilation(
     api: httpx.AsyncClient, model: str
 ) -> None:
-    ids = {(await api.post("/v1/compilations", json=request())).json()["id"] for _ in range(3)}
+    ids = {await submitted(api) for _ in range(3)}
     assert len(ids) == 3
 
 
 async def test_a_list_is_read_page_by_page_newest_first(api: httpx.AsyncClient, model: str) -> None:
-    made = [(await api.post("/v1/compilations", json=request())).json()["id"] for _ in range(5)]
+    made = [await submitted(api) for _ in range(5)]
     seen: list[str] = []
     cursor: dict[str, str] = {}
     while True:

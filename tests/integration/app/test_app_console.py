@@ -18,7 +18,7 @@ from app.identity.login import COOKIE
 from app.identity.scopes import READING, required_scope
 from app.main import create_app
 from app.service import Service
-from app.settings import AppSettings, AuthMode
+from app.settings import AppSettings
 from bessemer.contract.access import Scope
 from bessemer.contract.keys import KeyRequest
 from bessemer.store.blobs.upload_parts import UploadParts
@@ -28,14 +28,6 @@ SIGN_IN = "/console/sign-in"
 HOME = "/console/compilations"
 SCRIPT_BYTES = 100 * 1024
 """The most script of all pages together, compressed."""
-
-
-@pytest.fixture
-async def guarded(settings: AppSettings) -> AsyncIterator[FastAPI]:
-    """An app that asks for keys."""
-    app = create_app(settings.model_copy(update={"auth": AuthMode.REQUIRED}))
-    async with app.router.lifespan_context(app):
-        yield app
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from app_samples import PlayedWorker, request
+from app_samples import PlayedWorker, submitted
 from httpx import AsyncClient
 
 from bessemer.contract.code import CODE_INDEX, CODE_TEXTS
@@ -55,7 +55,7 @@ async def opened(
     api: AsyncClient, played: PlayedWorker, files: Mapping[str, bytes], inspect: Mapping[str, bool]
 ) -> str:
     """The address of the compiler's page of a compilation that left some files."""
-    job = str((await api.post("/v1/compilations", json=request(inspect=dict(inspect)))).json()["id"])
+    job = await submitted(api, inspect=dict(inspect))
     played.fail_with(job, played.start(job), dict(files))
     return f"/console/compilations/{job}/compiler"
 

@@ -5,7 +5,6 @@ import io
 import json
 import tarfile
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ from app_samples import look_anew, request, worker
 from callers import client_of
 from fastapi import FastAPI
 
-from app.main import create_app
 from app.service import Service
-from app.settings import AppSettings, AuthMode
 from bessemer.contract.access import DEFAULT_TENANT, Scope
 from bessemer.contract.capability import Capability
 from bessemer.contract.device import MAX_OUTPUTS, MAX_TIMES, DeviceTask
@@ -36,14 +33,6 @@ BOARD = {
 OUTPUT = {"name": "y", "elements": 2, "mismatches": 0, "max_absolute_error": 1e-7}
 ENTRY = {"name": "main", "outputs": [OUTPUT], "open_ms": 1.5, "first_ms": 0.5, "times_ms": [0.25, 0.5]}
 RESULT = {"entries": [ENTRY], "threads": 2, "peak_memory_bytes": 4096}
-
-
-@pytest.fixture
-async def guarded(settings: AppSettings) -> AsyncIterator[FastAPI]:
-    """An app that asks for keys."""
-    made = create_app(settings.model_copy(update={"auth": AuthMode.REQUIRED}))
-    async with made.router.lifespan_context(made):
-        yield made
 
 
 @pytest.fixture

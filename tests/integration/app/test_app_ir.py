@@ -4,7 +4,7 @@ import json
 
 import pytest
 import zstandard
-from app_samples import PlayedWorker, request
+from app_samples import PlayedWorker, submitted
 from httpx import AsyncClient
 
 from bessemer.contract.ir import IR_INDEX, IR_TEXTS
@@ -37,8 +37,7 @@ async def failed_job(
     api: AsyncClient, played: PlayedWorker, listing: object, texts: bytes = b"".join(FRAMES)
 ) -> str:
     """The address of a compilation that failed after it took snapshots."""
-    response = await api.post("/v1/compilations", json=request(inspect={"ir": True}))
-    job = str(response.json()["id"])
+    job = await submitted(api, inspect={"ir": True})
     files = {IR_INDEX: json.dumps(listing).encode(), IR_TEXTS: texts}
     played.fail_with(job, played.start(job), files)
     return f"/v1/compilations/{job}/ir"

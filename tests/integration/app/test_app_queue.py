@@ -1,6 +1,6 @@
 """What the API says of a queue, and of those who work."""
 
-from app_samples import PlayedWorker, look_anew, request, worker
+from app_samples import PlayedWorker, look_anew, post_compilation, submitted, worker
 from fastapi import FastAPI
 from httpx import AsyncClient
 
@@ -16,17 +16,11 @@ from bessemer.contract.target import PresetTarget
 PLAIN = Capability(architecture="x86_64", processors={"x86-64-v4": ("avx512f",)}, lacking=("avx512f",))
 
 
-async def submitted(api: AsyncClient, **fields: object) -> Compilation:
-    response = await api.post("/v1/compilations", json=request(**fields))
-    assert response.status_code == 202
-    return Compilation.model_validate_json(response.content)
-
-
 async def test_a_queued_compilation_says_where_it_stands_and_a_running_one_does_not(
     app: FastAPI, api: AsyncClient, front: Service, played: PlayedWorker, model: str
 ) -> None:
     front.store.workers.beat(worker())
-    ids = [(await submitted(api, priority=priority)).id for priority in (0, 5, -5)]
+    ids = [await submitted(api, priority=priority) for priority in (0, 5, -5)]
     look_anew(app)
     page = CompilationPage.model_validate_json((await api.get("/v1/compilations")).content)
     places = {job.id: job.queue.position if job.queue else None for job in page.items}
@@ -38,7 +32,7 @@ async def test_a_queued_compilation_says_where_it_stands_and_a_running_one_does_
 async def test_a_compilation_that_no_worker_can_take_says_so(
     app: FastAPI, api: AsyncClient, front: Service, model: str
 ) -> None:
-    first = await submitted(api, target="x86-64-v4")
+    first = Compilation.model_validate_json((await post_compilation(api, target="x86-64-v4")).content)
     assert first.queue is not None and "a live worker" in str(first.queue.waiting_for)
     front.store.workers.beat(worker().model_copy(update={"capability": PLAIN}))
     look_anew(app)
@@ -53,14 +47,14 @@ async def test_a_processor_that_no_worker_has_is_named_in_the_answer_to_the_subm
     sapphire = Capability(architecture="x86_64", processors={"sapphirerapids": ("amx-tile",)})
     front.store.workers.beat(worker().model_copy(update={"capability": sapphire}))
     look_anew(app)
-    found = await submitted(api, target="sapphirerapids")
+    found = Compilation.model_validate_json((await post_compilation(api, target="sapphirerapids")).content)
     assert found.request.target == PresetTarget(preset="sapphirerapids")
     assert found.queue is not None
     assert str(found.queue.waiting_for).endswith("w1 (znver4) lacks amx-tile")
 
 
 async def test_a_priority_beyond_the_range_is_refused(api: AsyncClient, model: str) -> None:
-    response = await api.post("/v1/compilations", json=request(priority=101))
+    response = await post_compilation(api, priority=101)
     assert (response.status_code, response.json()["errors"][0]["field"]) == (422, "priority")
 
 

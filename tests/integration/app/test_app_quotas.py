@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, PlayedWorker, request
+from app_samples import DIGEST, MODEL_BYTES, PlayedWorker, request, submitted
 from callers import client_of
 from fastapi import FastAPI
 
@@ -90,7 +90,7 @@ async def test_invocations_count_as_queued_jobs_and_store_bytes(
 ) -> None:
     async with limited(settings, queued_jobs=1, stored_bytes=100_000) as (client, app):
         played = PlayedWorker(app.state.service.store, tmp_path)
-        job = (await client.post("/v1/compilations", json=request())).json()["id"]
+        job = await submitted(client)
         played.succeed(job, played.start(job))
         path = f"/v1/compilations/{job}/invocations"
         stored = app.state.service.store.for_tenant("vision").usage.stored_bytes
@@ -134,7 +134,7 @@ async def test_usage_is_that_of_the_callers_tenant_and_needs_only_a_key_that_rea
     settings: AppSettings,
 ) -> None:
     async with limited(settings, queued_jobs=5, running_jobs=2, stored_bytes=1000) as (client, app):
-        jobs = [(await client.post("/v1/compilations", json=request())).json()["id"] for _ in range(3)]
+        jobs = [await submitted(client) for _ in range(3)]
         started(app.state.service.store.jobs, jobs[0])
         app.state.service.store.worker_time.add("vision", 7.9)
         async with client_of(app, "vision", Scope.READ) as reader:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, request
+from app_samples import DIGEST, MODEL_BYTES, WITH_SHAPES, request, submitted
 
 from app.routes.cost_model import COST_MODEL
 from app.service import Service
@@ -130,7 +130,7 @@ async def test_the_best_is_kept_only_of_a_search(api: httpx.AsyncClient, front: 
         plain = (await api.post("/v1/compilations", json=refused)).json()["id"]
         answer = await api.post(f"/v1/compilations/{plain}/cancel", params={"keep_best": True})
         assert (answer.status_code, answer.json()["code"]) == (409, "state-conflict")
-    job = (await api.post("/v1/compilations", json=request(tune={"trials": 8}))).json()["id"]
+    job = await submitted(api, tune={"trials": 8})
     attempt = front.store.jobs.start(job, "w1")
     assert attempt is not None
     kept = await api.post(f"/v1/compilations/{job}/cancel", params={"keep_best": True})

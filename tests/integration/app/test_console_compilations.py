@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from app_samples import DIGEST, FIGURES, LATENCY, REPORT, TARGET, PlayedWorker, request
+from app_samples import DIGEST, FIGURES, LATENCY, REPORT, TARGET, PlayedWorker, request, submitted
 
 from app.reports import MAX_REPORT_BYTES
 from bessemer.contract.job import Artifact, Progress
@@ -31,12 +31,6 @@ from tests.unit.report_samples import minimal_report, rich_report
 
 PAGE = "/console/compilations"
 HOSTILE = "<img src=x onerror=alert(1)>\"'&{{7*7}}"
-
-
-async def submitted(api: httpx.AsyncClient, **fields: object) -> str:
-    response = await api.post("/v1/compilations", json=request(cache=False, **fields))
-    assert response.status_code == 202, response.text
-    return str(response.json()["id"])
 
 
 async def body(api: httpx.AsyncClient, path: str, status: int = 200) -> str:

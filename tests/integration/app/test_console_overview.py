@@ -2,22 +2,31 @@
 
 import os
 import re
-from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from pathlib import Path
 
 import httpx
 import pytest
-from app_samples import DIGEST, IMAGE, MODEL_BYTES, REPORT, REPORT_JSON, TARGET, PlayedWorker, request, worker
+from app_samples import (
+    DIGEST,
+    IMAGE,
+    MODEL_BYTES,
+    REPORT,
+    REPORT_JSON,
+    TARGET,
+    PlayedWorker,
+    post_compilation,
+    submitted,
+    worker,
+)
 from callers import client_of
 from fastapi import FastAPI
 
 from app.console import rendering
 from app.console.compare import MOST
 from app.identity.scopes import required_scope
-from app.main import create_app
 from app.service import Service
-from app.settings import AppSettings, AuthMode
+from app.settings import AppSettings
 from bessemer.contract.access import Scope
 from bessemer.contract.device import DeviceRequest
 from bessemer.contract.keys import KeyRequest
@@ -68,20 +77,6 @@ def checked(response: httpx.Response, status: int = 200) -> str:
     assert markup.faults == []
     assert markup.headings == 1
     return response.text
-
-
-@pytest.fixture
-async def guarded(settings: AppSettings) -> AsyncIterator[FastAPI]:
-    """An app that asks for keys."""
-    app = create_app(settings.model_copy(update={"auth": AuthMode.REQUIRED}))
-    async with app.router.lifespan_context(app):
-        yield app
-
-
-async def submitted(api: httpx.AsyncClient, **fields: object) -> str:
-    response = await api.post("/v1/compilations", json=request(**fields))
-    assert response.status_code in (200, 202), response.text
-    return str(response.json()["id"])
 
 
 async def finished(api: httpx.AsyncClient, played: PlayedWorker, **fields: object) -> str:
@@ -153,7 +148,7 @@ async def test_a_library_that_nothing_ran_is_not_shown_as_a_success_on_a_process
 async def test_a_group_says_why_a_target_failed_and_what_to_do(
     api: httpx.AsyncClient, model: str, played: PlayedWorker
 ) -> None:
-    made = await api.post("/v1/compilations", json=request(target=["host", "neoverse-n1"]))
+    made = await post_compilation(api, target=["host", "neoverse-n1"])
     assert made.status_code == 202, made.text
     first, second = (each["id"] for each in made.json()["items"])
     played.succeed(first, played.start(first))
