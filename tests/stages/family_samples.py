@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import tvm
 from hypothesis import HealthCheck, settings
 from numpy.typing import NDArray
+from torch.nn import functional
 from tvm import relax
 
 from bessemer.contract.triple import LINUX_X86_64
@@ -26,7 +28,17 @@ Array = NDArray[Any]
 TARGETS = ("x86-64-v2", "x86-64-v3")
 """Targets that every test machine can run."""
 
-_numbers = itertools.count()
+EPILOGUES: dict[str, tuple[Callable[[relax.Expr], relax.Expr], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "none": (lambda x: x, lambda x: x),
+    "relu": (relax.op.nn.relu, torch.relu),
+    "residual": (lambda x: relax.op.add(x, relax.op.nn.relu(x)), lambda x: x + torch.relu(x)),
+    "gelu": (relax.op.nn.gelu, functional.gelu),
+    "silu": (relax.op.nn.silu, functional.silu),
+    "tanh": (relax.op.tanh, torch.tanh),
+    "clip": (lambda x: relax.op.clip(x, 0, 6), lambda x: x.clamp(0, 6)),
+}
+
+_library_numbers = itertools.count()
 
 
 def fuzz(examples: int) -> settings:
@@ -35,6 +47,21 @@ def fuzz(examples: int) -> settings:
         max_examples=examples,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
     )
+
+
+def numbers(*shape: int, seed: int = 0) -> Array:
+    """Normal numbers of float32."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def followed_by(result: relax.Expr, name: str) -> relax.Expr:
+    """The result behind an epilogue."""
+    return EPILOGUES[name][0](result)
+
+
+def exactly_followed_by(result: torch.Tensor, name: str) -> torch.Tensor:
+    """What torch computes for the epilogue."""
+    return EPILOGUES[name][1](result)
 
 
 def target_of(mcpu: str, cores: int = 2) -> tvm.target.Target:
@@ -89,7 +116,7 @@ def outputs_compiled(
     folder: Path,
 ) -> tuple[Array, ...]:
     """All outputs of the module."""
-    path = folder / f"{next(_numbers)}.so"
+    path = folder / f"{next(_library_numbers)}.so"
     executable = tvm.compile(module, target)
     executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
     with server.open_library(path, threads=2) as library:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
+from family_samples import TARGETS, Array, fuzz, main_of, numbers, run_compiled, scheduled, target_of
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
@@ -54,20 +54,16 @@ cases = st.builds(
 INPUTS, SIZE, EVEN = 5, 7, 8
 
 
-def numbers(seed: int, *shape: int) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
 def weights_of(case: Case) -> list[Array]:
     """The weights of the parts, of the step's depthwise convolution or bias, and of the last convolution."""
-    parts = [numbers(number, size, INPUTS, 1, 1) for number, size in enumerate((*case.parts, *case.parts))]
+    parts = [numbers(size, INPUTS, 1, 1, seed=seed) for seed, size in enumerate((*case.parts, *case.parts))]
     half = case.joined // 2
     first = half - half // 3 if case.step == SLICE else half
     return [
         *parts,
-        numbers(90, half, 1, 3, 3),
-        numbers(91, 1, half, 1, 1),
-        numbers(92, case.outputs, first, case.kernel, case.kernel),
+        numbers(half, 1, 3, 3, seed=90),
+        numbers(1, half, 1, 1, seed=91),
+        numbers(case.outputs, first, case.kernel, case.kernel, seed=92),
     ]
 
 
@@ -116,7 +112,7 @@ def graph(case: Case, x: relax.Expr) -> relax.Expr:
 def test_channels_in_any_slots_are_right(
     server: CandidateClient, tmp_path: Path, case: Case, mcpu: str
 ) -> None:
-    image, target = numbers(99, case.batch, INPUTS, SIZE, SIZE), target_of(mcpu)
+    image, target = numbers(case.batch, INPUTS, SIZE, SIZE, seed=99), target_of(mcpu)
     module = scheduled(main_of(lambda x: graph(case, x), image), target)
     actual = run_compiled(server, module, target, (image,), tmp_path)
     wanted = expected(case, image)
@@ -133,7 +129,7 @@ def test_channels_in_any_slots_are_right(
     ids=["whole blocks", "a shuffle", "parts with gaps"],
 )
 def test_only_channels_that_are_apart_are_copied(case: Case, copies: list[str]) -> None:
-    image = numbers(99, case.batch, INPUTS, EVEN, EVEN)
+    image = numbers(case.batch, INPUTS, EVEN, EVEN, seed=99)
     module = scheduled(main_of(lambda x: graph(case, x), image), target_of("x86-64-v3"))
     calls = [binding.value for block in module["main"].body.blocks for binding in block.bindings]
     names = [str(call.args[0].name_hint) for call in calls if isinstance(call, relax.Call)]
@@ -142,11 +138,11 @@ def test_only_channels_that_are_apart_are_copied(case: Case, copies: list[str]) 
 
 def activated(x: relax.Expr) -> relax.Expr:
     """A layer of a dense block: a join, scaled and activated, before a convolution of one tap."""
-    parts = [op.nn.conv2d(x, relax.const(numbers(number, 24, INPUTS, 1, 1))) for number in range(2)]
-    scale, shift = (relax.const(numbers(number, 1, 48, 1, 1)) for number in (2, 3))
+    parts = [op.nn.conv2d(x, relax.const(numbers(24, INPUTS, 1, 1, seed=number))) for number in range(2)]
+    scale, shift = (relax.const(numbers(1, 48, 1, 1, seed=number)) for number in (2, 3))
     joined = op.concat([parts[0], op.nn.relu(parts[1])], axis=1)
     image = op.nn.relu(op.add(op.multiply(joined, scale), shift))
-    return op.nn.conv2d(image, relax.const(numbers(4, 40, 48, 1, 1)))
+    return op.nn.conv2d(image, relax.const(numbers(40, 48, 1, 1, seed=4)))
 
 
 def pooled(x: relax.Expr) -> relax.Expr:
@@ -156,11 +152,12 @@ def pooled(x: relax.Expr) -> relax.Expr:
 
 def activated_by_torch(image: Array) -> torch.Tensor:
     x = torch.from_numpy(image)
-    parts = [functional.conv2d(x, torch.from_numpy(numbers(number, 24, INPUTS, 1, 1))) for number in range(2)]
-    scale, shift = (torch.from_numpy(numbers(number, 1, 48, 1, 1)) for number in (2, 3))
+    weights = [torch.from_numpy(numbers(24, INPUTS, 1, 1, seed=seed)) for seed in range(2)]
+    parts = [functional.conv2d(x, each) for each in weights]
+    scale, shift = (torch.from_numpy(numbers(1, 48, 1, 1, seed=number)) for number in (2, 3))
     joined = torch.cat([parts[0], torch.relu(parts[1])], 1)
-    weights = torch.from_numpy(numbers(4, 40, 48, 1, 1))
-    return functional.conv2d(torch.relu(joined * scale + shift), weights)
+    last = torch.from_numpy(numbers(40, 48, 1, 1, seed=4))
+    return functional.conv2d(torch.relu(joined * scale + shift), last)
 
 
 ACTIVATED = {
@@ -175,7 +172,7 @@ ACTIVATED = {
 @pytest.mark.parametrize("name", ACTIVATED)
 def test_a_join_is_activated_by_what_reads_it(server: CandidateClient, tmp_path: Path, name: str) -> None:
     build, (batch, *sizes), copies = ACTIVATED[name]
-    image, target = numbers(99, batch, INPUTS, *sizes), target_of("x86-64-v3")
+    image, target = numbers(batch, INPUTS, *sizes, seed=99), target_of("x86-64-v3")
     module = scheduled(main_of(build, image), target)
     names = [str(variable.name_hint) for variable in module.get_global_vars()]
     wanted = activated_by_torch(image)

@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
+from family_samples import (
+    TARGETS,
+    Array,
+    exactly_followed_by,
+    followed_by,
+    fuzz,
+    main_of,
+    run_compiled,
+    scheduled,
+    target_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
@@ -109,12 +119,7 @@ def module_of(case: Stem, reads_again: bool = False) -> tvm.IRModule:
 
     def compute(x: relax.Expr) -> relax.Expr:
         window = {"strides": case.stride, "padding": case.padding, "dilation": case.dilation}
-        result = op.add(op.nn.conv2d(x, weights, **window), bias)
-        match case.epilogue:
-            case "relu":
-                result = op.nn.relu(result)
-            case "gelu":
-                result = op.nn.gelu(result)
+        result = followed_by(op.add(op.nn.conv2d(x, weights, **window), bias), case.epilogue)
         pooled = result if case.pool is None else _pooled(result, case.pool)
         return op.add(op.mean(result), pooled) if reads_again else pooled
 
@@ -132,11 +137,7 @@ def exact(case: Stem, data: Array) -> Array:
     weights, bias = (torch.from_numpy(values) for values in constants_of(case))
     window = (case.stride, case.padding, case.dilation)
     result = functional.conv2d(torch.from_numpy(data).double(), weights, bias.reshape(-1), *window)
-    match case.epilogue:
-        case "relu":
-            result = torch.relu(result)
-        case "gelu":
-            result = functional.gelu(result)
+    result = exactly_followed_by(result, case.epilogue)
     pool = case.pool
     if pool is None:
         return result.numpy()
@@ -258,7 +259,7 @@ def expanded(case: Expansion, data: Array) -> tuple[tvm.IRModule, Array]:
 
     def compute(x: relax.Expr) -> relax.Expr:
         image = op.nn.conv2d(op.nn.conv2d(x, relax.const(first)), relax.const(dense), padding=case.taps // 2)
-        image = op.clip(image, 0, 6) if case.epilogue == "clip" else op.nn.silu(image)
+        image = followed_by(image, case.epilogue)
         window = {"strides": case.stride, "padding": case.padding, "groups": case.outputs}
         return op.nn.relu(op.nn.conv2d(image, relax.const(depthwise), **window))
 
@@ -266,7 +267,7 @@ def expanded(case: Expansion, data: Array) -> tuple[tvm.IRModule, Array]:
     pixels, first_weights, dense_weights, depthwise_weights = sides
     image = functional.conv2d(pixels, first_weights)
     image = functional.conv2d(image, dense_weights, padding=case.taps // 2)
-    image = image.clamp(0, 6) if case.epilogue == "clip" else functional.silu(image)
+    image = exactly_followed_by(image, case.epilogue)
     result = functional.conv2d(image, depthwise_weights, None, case.stride, case.padding, 1, case.outputs)
     return main_of(compute, data), torch.relu(result).numpy()
 

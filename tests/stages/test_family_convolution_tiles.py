@@ -11,6 +11,7 @@ import tvm
 from family_samples import (
     Array,
     main_of,
+    numbers,
     run_compiled,
     scheduled,
     source_of,
@@ -311,7 +312,7 @@ def test_a_prefetching_convolution_agrees_with_torch(
     outputs: int,
     kernel: int,
 ) -> None:
-    data = np.random.default_rng(0).standard_normal((2, inputs, *image)).astype("float32")
+    data = numbers(2, inputs, *image)
     target = target_of(mcpu)
 
     module = scheduled(main_of(lambda x: convolved(x, inputs, outputs, kernel), data), target)
@@ -324,8 +325,7 @@ def test_a_prefetching_convolution_agrees_with_torch(
 
 
 def weights_of(inputs: int, outputs: int, kernel: int) -> Array:
-    draws = np.random.default_rng(1)
-    return draws.standard_normal((outputs, inputs, kernel, kernel)).astype("float32")
+    return numbers(outputs, inputs, kernel, kernel, seed=1)
 
 
 def convolved(x: relax.Expr, inputs: int, outputs: int, kernel: int) -> relax.Expr:

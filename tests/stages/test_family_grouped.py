@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
+from family_samples import (
+    TARGETS,
+    Array,
+    exactly_followed_by,
+    followed_by,
+    fuzz,
+    main_of,
+    numbers,
+    run_compiled,
+    scheduled,
+    target_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
@@ -61,10 +72,6 @@ layers = st.builds(
 ).filter(lambda layer: layer.is_possible and layer.count * layer.inputs >= 16)
 
 
-def numbers(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
 def weights_of(layer: Layer) -> tuple[Array, Array]:
     inputs = layer.count * layer.inputs
     dense = numbers(inputs, 3, *(1,) * len(layer.image), seed=1)
@@ -85,15 +92,7 @@ def convolved(layer: Layer, data: Array) -> tvm.IRModule:
             dilation=layer.dilation,
             groups=layer.count,
         )
-        match layer.epilogue:
-            case "relu":
-                return op.nn.relu(result)
-            case "residual":
-                return op.add(result, op.nn.relu(result))
-            case "gelu":
-                return op.nn.gelu(result)
-            case _:
-                return result
+        return followed_by(result, layer.epilogue)
 
     return main_of(compute, data)
 
@@ -103,15 +102,7 @@ def exact(layer: Layer, data: Array) -> Array:
     convolve = functional.conv1d if len(layer.image) == 1 else functional.conv2d
     pixels = torch.relu(convolve(torch.from_numpy(data).double(), dense))
     window = (layer.stride, layer.padding, layer.dilation, layer.count)
-    result = convolve(pixels, weights, None, *window)
-    match layer.epilogue:
-        case "relu":
-            result = torch.relu(result)
-        case "residual":
-            result = result + torch.relu(result)
-        case "gelu":
-            result = functional.gelu(result)
-    return result.numpy()
+    return exactly_followed_by(convolve(pixels, weights, None, *window), layer.epilogue).numpy()
 
 
 def check(server: CandidateClient, layer: Layer, mcpu: str, folder: Path, in_bundles: bool = True) -> None:

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import tvm
 from family_samples import (
     TARGETS,
     Array,
+    exactly_followed_by,
+    followed_by,
     fuzz,
     main_of,
     optimized,
@@ -29,6 +32,7 @@ from worker.compiler.layout.pack_linear import pack_panels
 from worker.compiler.schedules.default import plans_of, schedule_rest, unclaimed_functions
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-13}
+ACTIVATIONS = ("none", "relu", "gelu", "tanh")
 op = relax.op
 
 
@@ -56,7 +60,7 @@ linears = st.builds(
     dtype=st.sampled_from(["float32", "float32", "float64"]),
     transposed=st.booleans(),
     bias=st.booleans(),
-    activation=st.sampled_from(["none", "relu", "gelu", "tanh"]),
+    activation=st.sampled_from(ACTIVATIONS),
     residual=st.booleans(),
 )
 
@@ -79,28 +83,17 @@ def test_a_linear_layer_agrees_with_numpy(
             matrix = relax.const(weights, case.dtype)
         value = op.matmul(x, matrix)
         value = op.add(value, relax.const(bias, case.dtype)) if case.bias else value
-        value = ACTIVATIONS[case.activation](value)
+        value = followed_by(value, case.activation)
         return op.add(value, y) if case.residual else value
 
     module = scheduled(main_of(layer, data, shortcut), target_of(mcpu))
     computed = run_compiled(server, module, target_of(mcpu), (data, shortcut), tmp_path)
 
     expected = data.astype("float64") @ weights.astype("float64") + (bias if case.bias else 0)
-    expected = EXACT[case.activation](expected) + (shortcut if case.residual else 0)
+    expected = exactly_followed_by(torch.from_numpy(expected), case.activation).numpy()
+    expected = expected + (shortcut if case.residual else 0)
     assert unclaimed_functions(module) == ()
     assert_close(computed, expected, case.dtype, case.depth)
-
-
-ACTIVATIONS = {"none": lambda x: x, "relu": op.nn.relu, "gelu": op.nn.gelu, "tanh": op.tanh}
-
-
-def gelu(x: Array) -> Array:
-    import torch
-
-    return torch.nn.functional.gelu(torch.from_numpy(x)).numpy()
-
-
-EXACT = {"none": lambda x: x, "relu": lambda x: np.maximum(x, 0), "gelu": gelu, "tanh": np.tanh}
 
 
 @dataclass(frozen=True)
@@ -184,7 +177,7 @@ def test_the_inner_loop_keeps_all_sums_in_registers(depth: int, activation: str)
         relax.const(np.ones((depth, 3072), "float32"), "float32"),
     )
     bias = relax.const(np.ones(3072, "float32"), "float32")
-    layer = main_of(lambda x: ACTIVATIONS[activation](op.add(op.matmul(x, weights), bias)), data)
+    layer = main_of(lambda x: followed_by(op.add(op.matmul(x, weights), bias), activation), data)
 
     code = compile_module(scheduled(layer, target), target).mod
 

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 import torch
 import tvm
-from family_samples import TARGETS, Array, fuzz, main_of, run_compiled, scheduled, target_of
+from family_samples import (
+    TARGETS,
+    Array,
+    exactly_followed_by,
+    followed_by,
+    fuzz,
+    main_of,
+    numbers,
+    run_compiled,
+    scheduled,
+    target_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from stage_samples import capture_module, optimized
@@ -98,24 +109,12 @@ def forced(side: int, blocks: int) -> Iterator[None]:
         yield
 
 
-def numbers(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
 def convolved(layer: Layer, data: Array, weights: Array, bias: Array) -> tvm.IRModule:
     def compute(x: relax.Expr) -> relax.Expr:
         convolve = op.nn.conv1d if len(layer.image) == 1 else op.nn.conv2d
         result = convolve(x, relax.const(weights), padding=layer.padding * 2)
         result = op.add(result, relax.const(bias.reshape(1, -1, *(1 for _ in layer.image))))
-        match layer.epilogue:
-            case "relu":
-                return op.nn.relu(result)
-            case "residual":
-                return op.add(result, op.nn.relu(result))
-            case "gelu":
-                return op.nn.gelu(result)
-            case _:
-                return result
+        return followed_by(result, layer.epilogue)
 
     return main_of(compute, data)
 
@@ -123,15 +122,7 @@ def convolved(layer: Layer, data: Array, weights: Array, bias: Array) -> tvm.IRM
 def exact(layer: Layer, data: Array, weights: Array, bias: Array) -> Array:
     values = (torch.from_numpy(each).double() for each in (data, weights, bias))
     convolve = functional.conv1d if len(layer.image) == 1 else functional.conv2d
-    result = convolve(*values, padding=layer.padding)
-    match layer.epilogue:
-        case "relu":
-            result = torch.relu(result)
-        case "residual":
-            result = result + torch.relu(result)
-        case "gelu":
-            result = functional.gelu(result)
-    return result.numpy()
+    return exactly_followed_by(convolve(*values, padding=layer.padding), layer.epilogue).numpy()
 
 
 def check(server: CandidateClient, layer: Layer, mcpu: str, folder: Path) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import isfinite
 
-import family_samples
-import numpy as np
 import pytest
 import tvm
-from family_samples import Array, main_of, target_of
-from tvm import relax, tirx
+from family_samples import target_of
+from plan_samples import TARGET, optimized
+from tvm import tirx
 
 from bessemer.contract.cost_model import Judgement
 from bessemer.contract.report import ANALYTIC
@@ -29,48 +27,15 @@ from worker.compiler.tuning.cost_model.version import FEATURES
 from worker.errors import JobError
 from worker.job.compilation import refuse_search
 
-TARGET = target_of("x86-64-v3")
-op = relax.op
-
-
-def numbers(*shape: int) -> Array:
-    return np.random.default_rng(len(shape)).standard_normal(shape).astype("float32")
-
-
-def constant(*shape: int) -> relax.Expr:
-    return relax.const(numbers(*shape), "float32")
-
-
-LAYERS: dict[str, tuple[Callable[[relax.Expr], relax.Expr], Array, bool]] = {
-    "matmul": (lambda x: op.nn.relu(op.matmul(x, constant(40, 37))), numbers(29, 40), True),
-    "convolution": (
-        lambda x: op.nn.conv2d(x, constant(24, 16, 3, 3), strides=(2, 2), padding=(1, 1)),
-        numbers(1, 16, 13, 11),
-        True,
-    ),
-    "winograd": (
-        lambda x: op.nn.conv2d(x, constant(32, 32, 3, 3), padding=(1, 1)),
-        numbers(1, 32, 38, 40),
-        True,
-    ),
-    "grouped": (
-        lambda x: op.nn.conv2d(x, constant(32, 4, 3, 3), padding=(1, 1), groups=8),
-        numbers(1, 32, 13, 11),
-        True,
-    ),
-    "window": (
-        lambda x: op.nn.conv2d(x, constant(16, 1, 3, 3), padding=(1, 1), groups=16),
-        numbers(1, 16, 13, 11),
-        False,
-    ),
-    "rows": (lambda x: op.nn.softmax(x), numbers(17, 70), False),
+FAMILIES = {
+    "matmul": ("linear", True),
+    "convolution": ("convolution", True),
+    "winograd": ("winograd", True),
+    "grouped": ("grouped", True),
+    "window": ("depthwise", False),
+    "rows": ("softmax", False),
 }
-"""Layers by the family of their plans, an input, and whether the family counts cycles."""
-
-
-def optimized(family: str) -> tvm.IRModule:
-    build, given, _ = LAYERS[family]
-    return family_samples.optimized(main_of(build, given), TARGET)
+"""A function of each family, and whether the family counts cycles."""
 
 
 def function_of(module: tvm.IRModule, family: str) -> tirx.PrimFunc:
@@ -92,16 +57,17 @@ def reversing(family: str, kind: str = "x86_64 256 parallel") -> CostModel:
     return CostModel(features_version=FEATURES, data="0" * 64, functions=9, plans=99, families=(learned,))
 
 
-@pytest.mark.parametrize("family", LAYERS)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_plans_are_described_by_sizes_and_by_what_their_family_expects(family: str) -> None:
-    plans, shapes = ranked_plans(function_of(optimized(family), family), TARGET)
+    name, counts_cycles = FAMILIES[family]
+    plans, shapes = ranked_plans(function_of(optimized(name), family), TARGET)
 
     described = features_of(plans, plans, shapes, machine_of(TARGET))
 
     assert len({tuple(sorted(each.items())) for each in described}) == len(plans) > 1
     assert all(isfinite(number) for each in described for number in each.values())
     assert described[0]["rank"] == 0 < described[1]["rank"]
-    assert ("cycles" in described[0]) is LAYERS[family][2]
+    assert ("cycles" in described[0]) is counts_cycles
     assert any(name.startswith(type(shapes[0]).__name__) for name in described[0])
 
 
@@ -119,7 +85,7 @@ def test_plans_are_described_by_sizes_and_by_what_their_family_expects(family: s
 def test_the_model_ranks_only_what_it_was_better_for(
     model: CostModel | None, target: tvm.target.Target, learned: bool
 ) -> None:
-    function = function_of(optimized("matmul"), "matmul")
+    function = function_of(optimized("linear"), "matmul")
     plans = ranked_plans(function, target).plans
 
     ranker = ranker_for(plans, target, () if model is None else (model,))
@@ -130,7 +96,7 @@ def test_the_model_ranks_only_what_it_was_better_for(
 
 
 def test_without_measurements_functions_carry_the_plan_that_the_model_prefers() -> None:
-    module = optimized("matmul")
+    module = optimized("linear")
     plans = ranked_plans(function_of(module, "matmul"), TARGET).plans
     model = reversing("matmul")
 
@@ -170,7 +136,7 @@ def test_a_search_that_nothing_measures_needs_a_model_for_its_processor(
 
 
 def test_the_first_model_that_was_better_ranks_the_plans() -> None:
-    plans = ranked_plans(function_of(optimized("matmul"), "matmul"), TARGET).plans
+    plans = ranked_plans(function_of(optimized("linear"), "matmul"), TARGET).plans
     own, shipped = reversing("matmul"), reversing("matmul").model_copy(update={"data": "1" * 64})
 
     assert ranker_for(plans, TARGET, (own, shipped)).name == f"learned {own.version}"
@@ -184,7 +150,7 @@ def test_measured_plans_are_what_the_model_learns_from(
     most: int, timed: int, expected: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measured, "MAX_PLANS", most)
-    module = tvm.IRModule({"main": function_of(optimized("matmul"), "matmul")})
+    module = tvm.IRModule({"main": function_of(optimized("linear"), "matmul")})
     plans = ranked_plans(module["main"], TARGET).plans[:timed]
 
     found = measured.measured_function(
