@@ -15,11 +15,12 @@ from torch import nn
 
 from bessemer.client import Client
 from examples.models import EXAMPLES
+from tests.stages.capture_samples import exported, graph, traced
 
 BATCH = torch.export.Dim("batch", min=1, max=64)
 LENGTH = torch.export.Dim("length", min=1, max=128)
 
-Save = Callable[[nn.Module, Path], None]
+Save = Callable[[nn.Module, Path], Path]
 
 
 def encoder() -> nn.Module:
@@ -37,19 +38,9 @@ def convolutions() -> nn.Module:
     )  # fmt: skip
 
 
-def exported(module: nn.Module, path: Path) -> None:
-    axes = ({0: BATCH, 1: LENGTH},)
+def exported_encoder(module: nn.Module, path: Path) -> Path:
     with torch.no_grad():
-        program = torch.export.export(module, (torch.randn(2, 8, 32),), dynamic_shapes=axes)
-    torch.export.save(program, path)
-
-
-def traced(module: nn.Module, path: Path) -> None:
-    torch.jit.save(torch.jit.trace(module, (torch.randn(4, 784),)), path)
-
-
-def graph(module: nn.Module, path: Path) -> None:
-    torch.save(torch.fx.symbolic_trace(module), path)
+        return exported(module, path, torch.randn(2, 8, 32), dynamic_shapes=({0: BATCH, 1: LENGTH},))
 
 
 @dataclass(frozen=True)
@@ -67,11 +58,12 @@ class Case:
 
 CASES = {
     "pt2": Case(
-        encoder, exported, [(1, 1, 32), (3, 17, 32), (2, 128, 32)], (2, 129, 32),
+        encoder, exported_encoder, [(1, 1, 32), (3, 17, 32), (2, 128, 32)], (2, 129, 32),
         ["src_0 from 1 to 64", "src_1 from 1 to 128"],
     ),
     "traced": Case(
-        EXAMPLES["mlp"].build, traced, [(1, 784), (7, 784), (64, 784)], (65, 784),
+        EXAMPLES["mlp"].build, lambda module, path: traced(module, path, torch.randn(4, 784)),
+        [(1, 784), (7, 784), (64, 784)], (65, 784),
         ["batch from 1 to 64"], {"x": ("batch", 784)}, {"batch": (1, 64)},
     ),
     "fx": Case(

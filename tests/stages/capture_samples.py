@@ -20,7 +20,7 @@ from worker.compiler.values import Captured, StageContext, Upload
 from worker.errors import JobError
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(1))
-"""The input of the models that these functions trace and export."""
+"""The input of models that are traced or exported without another."""
 
 TARGET = ResolvedTarget(name=HOST, kind="llvm", mcpu="x86-64-v3", triple=LINUX_X86_64, features=(), cores=2)
 
@@ -75,21 +75,21 @@ class Within(nn.Module):
         return self.inner(x) * 2
 
 
-def scripted(module: nn.Module, path: Path) -> Path:
+def scripted(module: nn.Module, path: Path, *_inputs: Any) -> Path:
     torch.jit.save(torch.jit.script(module), path)
     return path
 
 
-def traced(module: nn.Module, path: Path) -> Path:
-    torch.jit.save(torch.jit.trace(module, X, check_trace=False), path)
+def traced(module: nn.Module, path: Path, *inputs: Any) -> Path:
+    torch.jit.save(torch.jit.trace(module, inputs or X, strict=False, check_trace=False), path)
     return path
 
 
-def exported(module: nn.Module, path: Path) -> Path:
-    torch.export.save(torch.export.export(module, (X,)), path)
+def exported(module: nn.Module, path: Path, *inputs: Any, **options: Any) -> Path:
+    torch.export.save(torch.export.export(module, inputs or (X,), **options), path)
     return path
 
 
-def graph(module: nn.Module, path: Path) -> Path:
+def graph(module: nn.Module, path: Path, *_inputs: Any) -> Path:
     torch.save(torch.fx.symbolic_trace(module), path)
     return path

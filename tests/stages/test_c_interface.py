@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from bundle_samples import NEEDS_COMPILER, execute, unpacked
-from capture_samples import capture_file
+from capture_samples import capture_file, exported, scripted
 from package_samples import benchmark_result
 from stage_samples import Function, Perceptron, capture_module, make_context, untuned
 from torch import nn
@@ -333,10 +333,10 @@ class Sums(nn.Module):
 @pytest.fixture(scope="module")
 def stateful_bundle(tmp_path_factory: pytest.TempPathFactory, server: CandidateClient) -> Path:
     folder = tmp_path_factory.mktemp("stateful")
-    torch.jit.save(torch.jit.script(Sums()), folder / "model")
+    path = scripted(Sums(), folder / "model")
     inputs = [{"name": "x", "shape": [4], "dtype": "float32"}]
     entries = {name: {"inputs": inputs} for name in ("add", "scale")}
-    captured = capture_file(folder / "model", entries=entries)
+    captured = capture_file(path, entries=entries)
     return bundle(captured, make_context(folder, server), folder / "bundle")
 
 
@@ -516,8 +516,8 @@ def test_the_typed_header_has_c_names_for_all_tensors(context: StageContext, tmp
             return {"a-b": x["a b"] + int, "a b": x["a b"] > int, "class": x["a-b"] * 2}
 
     inputs = ({"a b": torch.randn(2), "a-b": torch.randn(2, dtype=torch.float16)}, torch.randn(2))
-    torch.export.save(torch.export.export(Awkward(), inputs), tmp_path / "model.pt2")
-    folder = bundle(capture_file(tmp_path / "model.pt2"), context, tmp_path / "bundle")
+    path = exported(Awkward(), tmp_path / "model.pt2", *inputs)
+    folder = bundle(capture_file(path), context, tmp_path / "bundle")
     (folder / "main.c").write_text(
         '#include "model.h"\nint main(void) {\n'
         "  model_main_inputs inputs = {0};\n  model_main_outputs outputs = {0};\n"
@@ -549,10 +549,9 @@ def test_a_bundle_without_a_program_says_why(
     context: StageContext,
     tmp_path: Path,
 ) -> None:
-    program = torch.export.export(model, (torch.randn(3, 5),), dynamic_shapes=axes)
-    torch.export.save(program, tmp_path / "model.pt2")
+    path = exported(model, tmp_path / "model.pt2", torch.randn(3, 5), dynamic_shapes=axes)
 
-    folder = bundle(capture_file(tmp_path / "model.pt2"), context, tmp_path / "bundle")
+    folder = bundle(capture_file(path), context, tmp_path / "bundle")
 
     text = (folder / "README.md").read_text()
     assert not (folder / PROGRAM).exists()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, exported
 from torch import nn
 
 Computed = torch.Tensor | dict[str, object]
@@ -30,17 +30,11 @@ class Nested(nn.Module):
 X = torch.arange(6.0).reshape(2, 3)
 
 
-def export(module: nn.Module, path: Path, *inputs: object, **options: object) -> Path:
-    with path.open("wb") as file:
-        torch.export.save(torch.export.export(module.eval(), inputs, **options), file)
-    return path
-
-
 CASES: dict[str, Callable[[Path], Path]] = {
-    "a constant and an absent tensor": lambda path: export(Constants(), path, X, 3),
-    "a keyword": lambda path: export(Constants(), path, X, 3, kwargs={"extra": X}),
-    "containers": lambda path: export(Nested(), path, {"x": X}, [X, X + 1]),
-    "a dynamic axis": lambda path: export(Plain(), path, X, dynamic_shapes={"x": {0: BATCH}}),
+    "a constant and an absent tensor": lambda path: exported(Constants(), path, X, 3),
+    "a keyword": lambda path: exported(Constants(), path, X, 3, kwargs={"extra": X}),
+    "containers": lambda path: exported(Nested(), path, {"x": X}, [X, X + 1]),
+    "a dynamic axis": lambda path: exported(Plain(), path, X, dynamic_shapes={"x": {0: BATCH}}),
 }
 
 

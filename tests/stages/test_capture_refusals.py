@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from capture_samples import capture_file, exported, refusal
+from capture_samples import capture_file, exported, graph, refusal, scripted, traced
 from torch import nn
 
 from bessemer.contract.options import InspectOptions
@@ -77,17 +77,7 @@ class Counting(nn.Module):
         return x, x.size(0)
 
 
-def script(module: nn.Module, path: Path) -> Path:
-    torch.jit.save(torch.jit.script(module.eval()), path)
-    return path
-
-
-def fx(module: nn.Module, path: Path) -> Path:
-    torch.save(torch.fx.symbolic_trace(module.eval()), path)
-    return path
-
-
-@pytest.mark.parametrize("write", [script, fx])
+@pytest.mark.parametrize("write", [scripted, graph])
 def test_a_model_without_shapes_needs_inputs(
     tmp_path: Path, write: Callable[[nn.Module, Path], Path]
 ) -> None:
@@ -96,7 +86,7 @@ def test_a_model_without_shapes_needs_inputs(
 
 @pytest.mark.parametrize("inputs", [("y=1x3",), ("x=1x3", "y=1x3")])
 def test_inputs_with_wrong_names_or_count_are_refused(tmp_path: Path, inputs: tuple[str, ...]) -> None:
-    error = refusal(script(Nested(), tmp_path / "model"), *inputs)
+    error = refusal(scripted(Nested(), tmp_path / "model"), *inputs)
     assert error.code is ErrorCode.INPUTS_MISMATCH
 
 
@@ -129,20 +119,20 @@ def test_inputs_that_hold_no_images_cannot_be_shown(
 
 
 def test_a_container_needs_names_of_its_values(tmp_path: Path) -> None:
-    error = refusal(script(Listing(), tmp_path / "model"), "x=3")
+    error = refusal(scripted(Listing(), tmp_path / "model"), "x=3")
     assert error.code is ErrorCode.INPUTS_MISMATCH
     assert "the argument 'x' is a List[Tensor]: name its values x.0, x.1, and so on" in error.detail
 
 
 def test_a_script_that_raises_names_message_and_line(tmp_path: Path) -> None:
-    error = refusal(script(Raising(), tmp_path / "model"), "x=2x3")
+    error = refusal(scripted(Raising(), tmp_path / "model"), "x=2x3")
     assert error.code is ErrorCode.MODEL_RAISED
     assert "one at a time" in error.detail
     assert error.places[0].file == __file__
 
 
 def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
-    error = refusal(fx(Nested(), tmp_path / "model"), "x=1x5")
+    error = refusal(graph(Nested(), tmp_path / "model"), "x=1x5")
     assert error.code is ErrorCode.MODEL_RAISED
     assert error.places[0].module_path == "inner.1"
     assert "cannot be multiplied" in error.detail
@@ -150,7 +140,7 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("module", [nn.Embedding(10, 4), Indexing()], ids=["embedding", "index"])
 def test_indices_without_a_dtype_are_explained(tmp_path: Path, module: nn.Module) -> None:
-    error = refusal(fx(module, tmp_path / "model"), "input=4x6")
+    error = refusal(graph(module, tmp_path / "model"), "input=4x6")
     assert error.code is ErrorCode.MODEL_RAISED
     assert "an input without a dtype is float32: name another, as in `ids=4x6:int64`" in error.detail
 
@@ -165,7 +155,7 @@ def test_indices_without_a_dtype_are_explained(tmp_path: Path, module: nn.Module
 def test_stateful_models_are_refused(
     tmp_path: Path, module: nn.Module, code: ErrorCode, message: str
 ) -> None:
-    error = refusal(script(module, tmp_path / "model"), "x=2x3")
+    error = refusal(scripted(module, tmp_path / "model"), "x=2x3")
     assert error.code is code
     assert message in error.detail
 
@@ -181,7 +171,7 @@ def test_a_program_that_modifies_an_input_names_the_input_and_the_line(tmp_path:
 
 
 def test_a_number_that_depends_on_a_dynamic_size_is_refused(tmp_path: Path) -> None:
-    path = script(Counting(), tmp_path / "model")
+    path = scripted(Counting(), tmp_path / "model")
     assert str(capture_file(path, "x=2x3").call) == "(x) -> (output, 2)"
     error = refusal(path, "x=batchx3", dimensions=("batch=1..64",))
     assert error.code is ErrorCode.MODEL_SIGNATURE_UNSUPPORTED
@@ -219,7 +209,7 @@ def test_all_unavailable_leaves_are_listed(tmp_path: Path, user_package: types.M
 
 
 def test_a_pt2_that_torch_cannot_turn_into_code_does_not_load(tmp_path: Path) -> None:
-    torch.export.save(torch.export.export(Quoted(), (torch.ones(3),)), tmp_path / "model")
+    exported(Quoted(), tmp_path / "model", torch.ones(3))
 
     with pytest.raises(JobError, match="SyntaxError") as caught:
         inspect_model(tmp_path / "model")
@@ -232,13 +222,8 @@ class Negating(nn.Module):
         return torch.ops.refused.negate(x) + 1
 
 
-def trace(module: nn.Module, path: Path) -> Path:
-    torch.jit.save(torch.jit.trace(module, torch.ones(3)), path)
-    return path
-
-
 @pytest.mark.parametrize(
-    ("write", "names_line"), [(exported, True), (script, True), (trace, True), (fx, False)]
+    ("write", "names_line"), [(exported, True), (scripted, True), (traced, True), (graph, False)]
 )
 def test_an_unknown_custom_operator_is_named_with_its_line_if_the_file_holds_that(
     tmp_path: Path, write: Callable[[nn.Module, Path], Path], names_line: bool

@@ -268,9 +268,7 @@ class TakesItsState(nn.Module):
 
 
 def test_an_input_with_the_name_of_a_state_is_refused(tmp_path: Path) -> None:
-    program = torch.export.export(TakesItsState(), (X, {"kept": X}))
-    torch.export.save(program, tmp_path / "model")
-    error = refusal(tmp_path / "model")
+    error = refusal(exported(TakesItsState(), tmp_path / "model", X, {"kept": X}))
     assert error.code is ErrorCode.MODEL_STATEFUL
     assert "named 'state.kept', as is the state that the model keeps in 'kept'" in error.detail
 
@@ -364,8 +362,7 @@ def test_an_inspection_lists_arguments_that_are_not_tensors(tmp_path: Path) -> N
 
 
 def test_a_program_accepts_only_the_constants_of_its_file(tmp_path: Path) -> None:
-    program = torch.export.export(Resampling(), (X, 8000))
-    torch.export.save(program, tmp_path / "model")
+    exported(Resampling(), tmp_path / "model", X, 8000)
     assert capture_file(tmp_path / "model", constants={"rate": 8000}).references[0].shape == (2, 2)
     error = refusal(tmp_path / "model", constants={"rate": 16000})
     assert error.code is ErrorCode.INPUTS_MISMATCH

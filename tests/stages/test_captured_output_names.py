@@ -3,12 +3,13 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, exported, graph, scripted, traced
 from torch import nn
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -72,24 +73,8 @@ class Repeated(nn.Module):
         return {"first": twice, "again": twice, "input": x}
 
 
-def saved_elsewhere(path: Path) -> None:
+def saved_elsewhere(path: Path, _x: torch.Tensor) -> None:
     subprocess.run([sys.executable, "-c", SAVED_ELSEWHERE, str(path)], check=True)
-
-
-def exported(module: nn.Module) -> Callable[[Path], None]:
-    return lambda path: torch.export.save(torch.export.export(module, (X,)), str(path))
-
-
-def traced(module: nn.Module) -> Callable[[Path], None]:
-    return lambda path: torch.jit.save(torch.jit.trace(module, (X,), strict=False), str(path))
-
-
-def scripted(module: nn.Module) -> Callable[[Path], None]:
-    return lambda path: torch.jit.save(torch.jit.script(module), str(path))
-
-
-def graph(module: nn.Module) -> Callable[[Path], None]:
-    return lambda path: torch.save(torch.fx.symbolic_trace(module), path)
 
 
 ELSEWHERE = (
@@ -100,22 +85,22 @@ ELSEWHERE = (
     "moments.std",
     "last_hidden_state",
 )
-CASES: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
+CASES: dict[str, tuple[Callable[..., object], tuple[str, ...]]] = {
     "classes that are not here": (saved_elsewhere, ELSEWHERE),
-    "an exported dictionary": (exported(Dictionary()), ("logits", "x")),
-    "a traced dictionary": (traced(Dictionary()), ("logits", "x")),
-    "a scripted dictionary": (scripted(Dictionary()), ("logits", "x")),
-    "a graph's dictionary": (graph(Dictionary()), ("logits", "x")),
-    "a scripted named tuple": (scripted(Tuple()), ("mean", "std")),
-    "one tensor under several names": (exported(Repeated()), ("first", "again", "input")),
-    "one tensor of a script": (scripted(Repeated()), ("first", "again", "input")),
+    "an exported dictionary": (partial(exported, Dictionary()), ("logits", "x")),
+    "a traced dictionary": (partial(traced, Dictionary()), ("logits", "x")),
+    "a scripted dictionary": (partial(scripted, Dictionary()), ("logits", "x")),
+    "a graph's dictionary": (partial(graph, Dictionary()), ("logits", "x")),
+    "a scripted named tuple": (partial(scripted, Tuple()), ("mean", "std")),
+    "one tensor under several names": (partial(exported, Repeated()), ("first", "again", "input")),
+    "one tensor of a script": (partial(scripted, Repeated()), ("first", "again", "input")),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_keep_their_names(tmp_path: Path, case: str) -> None:
     save, names = CASES[case]
-    save(tmp_path / "model")
+    save(tmp_path / "model", X)
     captured = capture_file(tmp_path / "model", "x=2x3")
     assert tuple(spec.name for spec in captured.output_specs) == names
     inputs = [torch.from_numpy(array) for array in captured.inputs]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from bundle_samples import NEEDS_COMPILER, execute, paste_program, printed, unpacked
-from capture_samples import capture_file, refusal
+from capture_samples import capture_file, exported, refusal, scripted, traced
 from package_samples import benchmark_result
 from stage_samples import optimized
 from torch import Tensor, nn
@@ -61,22 +61,7 @@ OUTPUTS = [
     "total=scalar:complex64",
 ]
 
-Save = Callable[[nn.Module, tuple[Tensor, ...], Path], Path]
-
-
-def exported(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> Path:
-    torch.export.save(torch.export.export(module, inputs), path)
-    return path
-
-
-def scripted(module: nn.Module, _: tuple[Tensor, ...], path: Path) -> Path:
-    torch.jit.save(torch.jit.script(module), path)
-    return path
-
-
-def traced(module: nn.Module, inputs: tuple[Tensor, ...], path: Path) -> Path:
-    torch.jit.save(torch.jit.trace(module, inputs, strict=False), path)
-    return path
+Save = Callable[..., Path]
 
 
 @pytest.fixture
@@ -99,7 +84,7 @@ def test_a_bundle_takes_and_returns_complex_arrays(
     bundled: Callable[[Captured], Path], tmp_path: Path, save: Save, given: tuple[str, ...]
 ) -> None:
     module = Spectral().eval()
-    folder = bundled(capture_file(save(module, INPUTS, tmp_path / "model"), *given))
+    folder = bundled(capture_file(save(module, tmp_path / "model", *INPUTS), *given))
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_text())
     report = Report.model_validate_json((folder / "report.json").read_text())
     for document in (manifest, report):
@@ -122,7 +107,7 @@ def test_a_bundle_takes_and_returns_complex_arrays(
 def test_the_program_in_cpp_reads_complex_files_and_prints_parts(
     bundled: Callable[[Captured], Path], tmp_path: Path
 ) -> None:
-    folder = bundled(capture_file(exported(Spectral().eval(), INPUTS, tmp_path / "model")))
+    folder = bundled(capture_file(exported(Spectral().eval(), tmp_path / "model", *INPUTS)))
     ran = execute(["sh", "-e", "-c", paste_program(folder)], folder)
     assert ran.returncode == 0, ran.stderr
     with np.load(folder / "reference/outputs.npz") as arrays:
@@ -131,8 +116,8 @@ def test_the_program_in_cpp_reads_complex_files_and_prints_parts(
 
 
 def test_complex_state_and_a_seed_go_together(bundled: Callable[[Captured], Path], tmp_path: Path) -> None:
-    z = (torch.randn(3, dtype=torch.complex128),)
-    folder = bundled(capture_file(exported(Turning(), z, tmp_path / "model")))
+    z = torch.randn(3, dtype=torch.complex128)
+    folder = bundled(capture_file(exported(Turning(), tmp_path / "model", z)))
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_text())
     assert list(map(str, manifest.inputs)) == ["z=3:complex128", "seed=scalar:int64"]
     assert list(map(str, manifest.state)) == ["state.phase=3:complex128"]
@@ -152,7 +137,7 @@ print(json.dumps(np.angle(model.state["state.phase"]).tolist()))
 
 
 def test_sizes_of_complex_inputs_may_be_dynamic(tmp_path: Path) -> None:
-    path = scripted(Spectral().eval(), (), tmp_path / "model")
+    path = scripted(Spectral().eval(), tmp_path / "model")
     captured = capture_file(path, "z=batchx4:complex64", "x=batchx4", dimensions=("batch=1..8",))
     assert captured.samples
     assert all(sample.inputs[0].shape[1:] == (4, 2) for sample in captured.samples)
@@ -170,11 +155,9 @@ class Unturned(nn.Module):
 
 
 @pytest.mark.parametrize("save", [exported, scripted])
-def test_an_unused_complex_buffer_is_left_out(
-    save: Callable[..., Path], context: StageContext, tmp_path: Path
-) -> None:
+def test_an_unused_complex_buffer_is_left_out(save: Save, context: StageContext, tmp_path: Path) -> None:
     given = ("x=3",) if save is scripted else ()
-    captured = capture_file(save(Unturned().eval(), (torch.ones(3),), tmp_path / "model"), *given)
+    captured = capture_file(save(Unturned().eval(), tmp_path / "model", torch.ones(3)), *given)
     assert not captured.program.state_dict
     assert optimized(captured, context)
 
@@ -186,6 +169,6 @@ class Halving(nn.Module):
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support:UserWarning")
 def test_complex32_is_refused(tmp_path: Path) -> None:
-    error = refusal(exported(Halving(), (torch.ones(3),), tmp_path / "model"))
+    error = refusal(exported(Halving(), tmp_path / "model", torch.ones(3)))
     assert error.code is ErrorCode.MODEL_TENSORS_UNSUPPORTED
     assert "'output' is of dtype complex32" in error.detail

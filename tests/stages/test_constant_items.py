@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, exported, traced
 from program_runs import run_program
 from stage_samples import optimized
 from torch import Tensor, nn
@@ -55,9 +55,7 @@ BODIES: dict[str, Callable[[Reading, Tensor], Tensor]] = {
 @pytest.mark.sampled
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 def test_a_read_of_a_constant_is_a_number_of_the_library(tmp_path: Path, body: Callable[..., Tensor]) -> None:
-    path = tmp_path / "model"
-    torch.export.save(torch.export.export(Reading(body), (X,), strict=False), path)
-    captured = capture_file(path)
+    captured = capture_file(exported(Reading(body), tmp_path / "model", X, strict=False))
     assert captured.dynamic.of_data == captured.dynamic.outputs == ()
     assert not any("item" in str(node.target) for node in captured.program.graph.nodes)
     (found,) = run_program(captured.program, (X,))
@@ -74,8 +72,7 @@ def reads_and_multiplies(self: Reading, x: Tensor) -> Tensor:
 def test_a_fixed_number_is_not_a_parameter_that_can_be_swapped(
     tmp_path: Path, body: Callable[..., Tensor], context: StageContext
 ) -> None:
-    path = tmp_path / "model"
-    torch.export.save(torch.export.export(Scaled(Reading(body)), (X,), strict=False), path)
+    path = exported(Scaled(Reading(body)), tmp_path / "model", X, strict=False)
     captured = capture_file(path, parameters="separate")
     module = optimized(captured, context)
     assert module.parameters is not None
@@ -157,17 +154,12 @@ EMBEDDINGS: dict[str, tuple[nn.Module, tuple[Tensor, ...]]] = {
 
 @pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("form", ["exported", "traced"])
+@pytest.mark.parametrize("save", [exported, traced])
 @pytest.mark.parametrize(("module", "inputs"), EMBEDDINGS.values(), ids=EMBEDDINGS)
 def test_sparse_embeddings_compile_with_their_own_inputs_or_with_drawn_ones(
-    tmp_path: Path, module: nn.Module, inputs: tuple[Tensor, ...], form: str
+    tmp_path: Path, module: nn.Module, inputs: tuple[Tensor, ...], save: Callable[..., Path]
 ) -> None:
-    path = tmp_path / "model"
-    if form == "exported":
-        torch.export.save(torch.export.export(module.eval(), inputs), path)
-    else:
-        torch.jit.save(torch.jit.trace(module.eval(), inputs), path)
-    captured = capture_file(path)
+    captured = capture_file(save(module.eval(), tmp_path / "model", *inputs))
     with torch.no_grad():
         expected = module(*inputs).numpy()
     drawn, own = run_program(captured.program, tuple(map(torch.from_numpy, captured.inputs)), inputs)

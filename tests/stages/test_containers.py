@@ -3,13 +3,14 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from capture_samples import capture_file, graph, refusal, scripted
+from capture_samples import capture_file, exported, graph, refusal, scripted, traced
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
@@ -101,11 +102,6 @@ def mixed(path: Path) -> Path:
     return scripted(Mixed(), path)
 
 
-def traced(path: Path) -> Path:
-    torch.jit.save(torch.jit.trace(Sums(), ([X, X], {"x": X}), strict=False, check_trace=False), path)
-    return path
-
-
 MIXED_INPUTS = (
     "batch.y=2x3",
     "images.0=2x3",
@@ -138,7 +134,7 @@ CASES: dict[str, tuple[Callable[[Path], Path], tuple[str, ...], dict[str, object
         " -> (output, {'count': 2})",
     ),
     "trace": (
-        traced,
+        lambda path: traced(Sums(), path, [X, X], {"x": X}),
         (),
         {},
         "(images: [images.0, images.1], batch: {'x': batch.x}) -> {'sum': sum, 'first': first}",
@@ -355,14 +351,9 @@ class Filling(nn.Module):
         return x.clamp(max=fill), fill
 
 
-def exported_filling(path: Path) -> Path:
-    torch.export.save(torch.export.export(Filling(), (X, float("inf")), strict=False), path)
-    return path
-
-
-@pytest.mark.parametrize("save", [exported_filling, lambda path: scripted(Filling(), path)])
-def test_an_infinite_constant_is_in_the_structure(save: Callable[[Path], Path], tmp_path: Path) -> None:
-    path = save(tmp_path / "model")
+@pytest.mark.parametrize("save", [partial(exported, strict=False), scripted])
+def test_an_infinite_constant_is_in_the_structure(save: Callable[..., Path], tmp_path: Path) -> None:
+    path = save(Filling(), tmp_path / "model", X, float("inf"))
     assert str(inspect_model(path).signature.call).startswith("(x, fill: inf)")
     captured = capture_file(path, "x=2x3")
     call = type(captured.call).model_validate_json(captured.call.model_dump_json())

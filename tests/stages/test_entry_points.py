@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from bundle_samples import NEEDS_COMPILER, execute, paste_program, unpacked
-from capture_samples import TARGET, capture_file, refusal
+from capture_samples import TARGET, capture_file, exported, refusal, scripted
 from package_samples import benchmark_result
 from stage_samples import optimized
 from torch import nn
@@ -131,14 +131,12 @@ def programs(path: Path, other: nn.Module | None = None) -> Path:
 
 
 def codec(path: Path) -> Path:
-    torch.jit.save(torch.jit.script(Codec().eval()), path)
-    return path
+    return scripted(Codec().eval(), path)
 
 
 def perceptron(path: Path) -> Path:
     layers = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)).eval()
-    torch.jit.save(torch.jit.script(layers), path)
-    return path
+    return scripted(layers, path)
 
 
 def spec(name: str, *shape: int) -> dict[str, Any]:
@@ -236,7 +234,7 @@ print(json.dumps([written["output_0"].tolist(), written["output_1"].tolist(),
 def test_a_write_in_place_changes_neither_another_state_nor_another_session(
     first: str, context: StageContext, tmp_path: Path
 ) -> None:
-    torch.jit.save(torch.jit.script(Cleared()), tmp_path / "model")
+    scripted(Cleared(), tmp_path / "model")
     rows = {"inputs": [spec("rows", 1, 2), {"name": "at", "shape": (1,), "dtype": "int64"}]}
     captured = capture_file(tmp_path / "model", entries={"write": rows, first: {"inputs": [spec("x", 4, 2)]}})
     ran = execute(
@@ -296,8 +294,7 @@ def test_entry_points_that_only_read_or_write_a_state_share_it(
 
 def accumulator(path: Path) -> Path:
     torch.manual_seed(0)
-    torch.jit.save(torch.jit.script(Accumulator().eval()), path)
-    return path
+    return scripted(Accumulator().eval(), path)
 
 
 THREE_METHODS = {name: {"inputs": [spec("x", 4)]} for name in ("step", "peek", "write")}
@@ -363,7 +360,7 @@ class Stepping(nn.Module):
 def test_a_number_of_a_buffer_that_another_entry_point_changes_is_refused(
     context: StageContext, tmp_path: Path
 ) -> None:
-    torch.jit.save(torch.jit.script(Stepping()), tmp_path / "model")
+    scripted(Stepping(), tmp_path / "model")
     inputs = {"inputs": [spec("x", 4)]}
     captured = capture_file(tmp_path / "model", entries={"read": inputs, "advance": inputs})
 
@@ -405,8 +402,7 @@ class Padded(nn.Module):
 def test_the_length_of_a_cache_does_not_depend_on_the_first_token(
     context: StageContext, tmp_path: Path
 ) -> None:
-    path = tmp_path / "model"
-    torch.export.save(torch.export.export(Padded().eval(), (torch.arange(1), torch.arange(1))), path)
+    path = exported(Padded().eval(), tmp_path / "model", torch.arange(1), torch.arange(1))
     folder = bundle(capture_file(path), context, tmp_path)
     command = (sys.executable, "-m", "bessemer", "generate", folder, "--tokens", "3,5", "--steps")
     full, beyond = (execute([*command, str(steps)], Path.cwd()) for steps in (LENGTH - 1, LENGTH))
@@ -480,8 +476,7 @@ class Twice(nn.Module):
 
 
 def test_a_parameter_that_is_used_twice_is_prepared_once(context: StageContext, tmp_path: Path) -> None:
-    path = tmp_path / "model"
-    torch.jit.save(torch.jit.script(Twice().eval()), path)
+    path = scripted(Twice().eval(), tmp_path / "model")
     entries = {name: {"inputs": [spec("x", rows, 256)]} for name, rows in (("large", 64), ("small", 1))}
     module = optimized(capture_file(path, entries=entries, parameters="separate"), context).module
     prepared = list(module[PREPARE].ret_ty.fields)
@@ -536,7 +531,7 @@ def test_parameters_of_several_files_are_in_the_library_once(
     layers = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 256)).eval()
     paths = [tmp_path / "large.pt2", tmp_path / "small.pt2"]
     for path, rows in zip(paths, (64, 1), strict=True):
-        torch.export.save(torch.export.export(layers, (torch.randn(rows, 256),)), path)
+        exported(layers, path, torch.randn(rows, 256))
     request = CompilationRequest(
         model="0" * 64,
         target=PresetTarget(preset="host"),

@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, exported
 from stage_samples import Function, capture_module
 from torch import nn
 
@@ -100,8 +100,7 @@ def test_a_less_accurate_library_is_rejected(options: dict[str, float]) -> None:
 def thresholded(folder: Path) -> Captured:
     """A number of the example lies within a rounding error of the threshold."""
     model, x = Function(lambda self, x: x[x > 3 / 7]), torch.arange(8.0) / 7
-    torch.export.save(torch.export.export(model, (x,)), folder / "model.pt2")
-    return capture_file(folder / "model.pt2")
+    return capture_file(exported(model, folder / "model.pt2", x))
 
 
 @pytest.mark.parametrize(("kept", "moved"), [(4, False), (5, True)])

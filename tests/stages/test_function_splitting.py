@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, exported
 from stage_samples import Function, capture_module, make_context, optimized
 from torch import nn
 from tvm import tirx
@@ -138,10 +138,8 @@ def test_a_part_over_its_time_limit_ends_the_job_with_its_name_and_places(
 
 def test_a_function_with_dynamic_sizes_is_split(server: CandidateClient, tmp_path: Path) -> None:
     module = Function(lambda _, x: torch.cat([torch.tanh(x).exp() * 2, x], 1))
-    path = tmp_path / "model"
     sizes = ({0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("length", max=64)},)
-    torch.export.save(torch.export.export(module, (torch.randn(4, 6, 8),), dynamic_shapes=sizes), path)
-    captured = capture_file(path)
+    captured = capture_file(exported(module, tmp_path / "model", torch.randn(4, 6, 8), dynamic_shapes=sizes))
     context = hurried(server, tmp_path, whole)
     library = build(tune(optimized(captured, context), context), context)
     assert library.splits

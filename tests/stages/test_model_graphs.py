@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from capture_samples import X, capture_file, exported, graph, refusal, scripted
+from capture_samples import capture_file, exported, graph, refusal, scripted
 from torch import nn
 
 from bessemer.contract.graph import GRAPH, GRAPH_PICTURE, GraphListing, GraphNode
@@ -86,10 +86,8 @@ def test_an_fx_graph_that_cannot_be_exported_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_dynamic_size_is_an_expression(tmp_path: Path) -> None:
-    path = exported(Net(), tmp_path / "net.pt2")
-    program = torch.export.export(Net(), (X,), dynamic_shapes={"x": {0: torch.export.Dim("batch")}})
-    torch.export.save(program, path)
-    capture_file(path, inspect=ASKED)
+    sizes = {"x": {0: torch.export.Dim("batch")}}
+    capture_file(exported(Net(), tmp_path / "net.pt2", dynamic_shapes=sizes), inspect=ASKED)
     (shape,) = {node.values[0].shape for node in nodes(tmp_path).values() if node.name == "x"}
     assert isinstance(shape[0], str)
     assert shape[1] == 4

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from capture_samples import capture_file, refusal
+from capture_samples import capture_file, refusal, scripted, traced
 from program_runs import run_program
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
@@ -117,14 +117,6 @@ class Classifier(nn.Module):
         return self.score(torch.cat([last[-2], last[-1]], 1))
 
 
-def scripted(module: nn.Module, path: Path, *_: Tensor) -> None:
-    torch.jit.save(torch.jit.script(module), path)
-
-
-def traced(module: nn.Module, path: Path, *inputs: Tensor) -> None:
-    torch.jit.save(torch.jit.trace(module, inputs, check_trace=False), path)
-
-
 CASES: dict[str, Callable[[], nn.Module]] = {
     "lstm": lambda: All(num_layers=2, bidirectional=True),
     "lstm with projections": lambda: All(proj_size=5),
@@ -152,7 +144,7 @@ def flat(result: Any) -> list[Tensor]:
 @pytest.mark.sampled
 @pytest.mark.parametrize("save", [scripted, traced])
 @pytest.mark.parametrize("name", CASES)
-def test_rows_of_any_lengths_agree_with_torch(name: str, save: Callable[..., None], tmp_path: Path) -> None:
+def test_rows_of_any_lengths_agree_with_torch(name: str, save: Callable[..., Path], tmp_path: Path) -> None:
     module, path = CASES[name]().eval(), tmp_path / "model"
     steps_first = isinstance(module, Layers) and not module.batch_first
     shape = (STEPS, ROWS, FEATURES) if steps_first else (ROWS, STEPS, FEATURES)
@@ -170,7 +162,7 @@ def test_rows_of_any_lengths_agree_with_torch(name: str, save: Callable[..., Non
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("save", [scripted, traced])
-def test_the_number_of_rows_and_steps_may_be_open(save: Callable[..., None], tmp_path: Path) -> None:
+def test_the_number_of_rows_and_steps_may_be_open(save: Callable[..., Path], tmp_path: Path) -> None:
     module, path = All(num_layers=2, bidirectional=True).eval(), tmp_path / "model"
     calls = [
         (torch.randn(*shape, FEATURES), torch.tensor(lengths))
@@ -207,7 +199,7 @@ class Constant(Layers):
 
 
 @pytest.mark.parametrize("save", [scripted, traced])
-def test_constant_lengths_give_a_constant_size(save: Callable[..., None], tmp_path: Path) -> None:
+def test_constant_lengths_give_a_constant_size(save: Callable[..., Path], tmp_path: Path) -> None:
     module, x = Constant().eval(), torch.randn(ROWS, STEPS, FEATURES)
     save(module, tmp_path / "model", x)
 

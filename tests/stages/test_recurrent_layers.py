@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, exported, graph, scripted, traced
 from family_samples import Array, outputs_compiled, target_of
 from program_runs import run_program
 from stage_samples import TARGET, capture_module, make_context, optimized
@@ -137,31 +137,15 @@ def test_lengths_and_batches_may_be_open(kind: type[nn.RNNBase], options: dict[s
         assert all(agree(one, module(*call)) for one, call in zip(found, calls, strict=True))
 
 
-def saved_exported(module: nn.Module, x: torch.Tensor, path: Path) -> None:
-    torch.export.save(torch.export.export(module, (x,)), path)
-
-
-def saved_traced(module: nn.Module, x: torch.Tensor, path: Path) -> None:
-    torch.jit.save(torch.jit.trace(module, (x,), check_trace=False), path)
-
-
-def saved_scripted(module: nn.Module, _x: torch.Tensor, path: Path) -> None:
-    torch.jit.save(torch.jit.script(module), path)
-
-
-def saved_graph(module: nn.Module, _x: torch.Tensor, path: Path) -> None:
-    torch.save(torch.fx.symbolic_trace(module), path)
-
-
 @pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("save", [saved_traced, saved_scripted, saved_graph])
+@pytest.mark.parametrize("save", [traced, scripted, graph])
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_scripts_and_graphs_keep_their_layers_and_an_open_length(
-    kind: type[nn.RNNBase], save: Callable[..., None], tmp_path: Path
+    kind: type[nn.RNNBase], save: Callable[..., Path], tmp_path: Path
 ) -> None:
     module, path = Outputs(kind, num_layers=2, **BOTH).eval(), tmp_path / "model"
-    save(module, torch.randn(5, 3, INPUTS), path)
+    save(module, path, torch.randn(5, 3, INPUTS))
 
     captured = capture_file(path, f"x=stepsx3x{INPUTS}", dimensions=("steps=2..64",))
 
@@ -223,9 +207,9 @@ class Streaming(nn.Module):
         return y
 
 
-@pytest.mark.parametrize("save", [saved_exported, saved_scripted])
-def test_states_may_live_in_buffers(save: Callable[..., None], tmp_path: Path) -> None:
-    save(Streaming().eval(), torch.randn(1, 1, INPUTS), tmp_path / "model")
+@pytest.mark.parametrize("save", [exported, scripted])
+def test_states_may_live_in_buffers(save: Callable[..., Path], tmp_path: Path) -> None:
+    save(Streaming().eval(), tmp_path / "model", torch.randn(1, 1, INPUTS))
 
     captured = capture_file(tmp_path / "model", f"x=1x1x{INPUTS}")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import tvm
-from capture_samples import capture_file
+from capture_samples import capture_file, exported
 from stage_samples import TARGET, Function, capture_module, make_context, optimized
 from torch import nn
 from tvm import te
@@ -119,8 +119,6 @@ def test_a_model_file_is_checked_once(tmp_path: Path, monkeypatch: pytest.Monkey
         return own(path)
 
     monkeypatch.setattr(file_format, "check_archive", counted)
-    program = torch.export.export(nn.Linear(4, 2).eval(), (torch.randn(2, 4),))
-    torch.export.save(program, tmp_path / "model.pt2")
-    capture_file(tmp_path / "model.pt2")
+    capture_file(exported(nn.Linear(4, 2).eval(), tmp_path / "model.pt2"))
 
     assert checked == [tmp_path / "model.pt2"]

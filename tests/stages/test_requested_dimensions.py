@@ -1,12 +1,13 @@
 """Requested dimensions stay dynamic in every format, or are refused with their place."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, exported, graph, scripted, traced
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
@@ -14,7 +15,7 @@ from worker.errors import JobError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 
-Save = Callable[[nn.Module, Path], None]
+Save = Callable[..., Path]
 
 
 class Rows(nn.Module):
@@ -63,36 +64,18 @@ class Sum(nn.Module):
         return x + y
 
 
-def graph(module: nn.Module, path: Path) -> None:
-    torch.save(torch.fx.symbolic_trace(module), path)
-
-
-def traced(module: nn.Module, path: Path) -> None:
-    torch.jit.save(torch.jit.trace(module, (torch.randn(4, 3, 4),)), path)
-
-
-def scripted(module: nn.Module, path: Path) -> None:
-    torch.jit.save(torch.jit.script(module), path)
-
-
-def exported(*dims: Any) -> Save:
-    def save(module: nn.Module, path: Path) -> None:
-        examples = tuple(torch.randn(4, 3, 4) for _ in dims)
-        program = torch.export.export(module, examples, dynamic_shapes=dims, strict=False)
-        with path.open("wb") as file:
-            torch.export.save(program, file)
-
-    return save
+def program_of(*dims: Any) -> Save:
+    return partial(exported, dynamic_shapes=dims, strict=False)
 
 
 BATCH = torch.export.Dim("b", min=1, max=64)
 
 
 @pytest.mark.parametrize(
-    "save", [graph, traced, scripted, exported({0: BATCH})], ids=["fx", "traced", "scripted", "pt2"]
+    "save", [graph, traced, scripted, program_of({0: BATCH})], ids=["fx", "traced", "scripted", "pt2"]
 )
 def test_a_requested_dimension_stays_dynamic(tmp_path: Path, save: Save) -> None:
-    save(Rows().eval(), tmp_path / "model")
+    save(Rows().eval(), tmp_path / "model", torch.randn(4, 3, 4))
     captured = capture_file(tmp_path / "model", "x=batchx3x4", dimensions=("batch=1..32",))
     assert list(map(str, captured.dynamic.dimensions)) == ["batch from 1 to 32"]
     opened = [
@@ -129,7 +112,7 @@ def test_every_axis_may_have_a_name_of_its_own(tmp_path: Path) -> None:
 def test_a_dimension_fixed_by_the_model_is_named_with_its_place(
     tmp_path: Path, module: nn.Module, save: Save, dimension: str, message: str, operator: str
 ) -> None:
-    save(module.eval(), tmp_path / "model")
+    save(module.eval(), tmp_path / "model", torch.randn(4, 3, 4))
     with pytest.raises(JobError, match=message) as caught:
         capture_file(tmp_path / "model", "x=batchx3x4", dimensions=(dimension,))
     assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED
@@ -160,11 +143,11 @@ def test_two_names_for_one_size_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("save", "inputs", "dimension", "message"),
     [
-        (exported(None, None), ("x=batchx3x4", "y=batchx3x4"), "1..8", "axis 0 of 'x' was fixed"),
-        (exported({0: BATCH}, {0: BATCH}), ("x=batchx3x4", "y=batchx3x4"), "1..", "accepts 1 to 64"),
-        (exported({0: BATCH}, {0: BATCH}), ("x=batchx3x4", "y=4x3x4"), "1..8", "one dimension of the file"),
+        (program_of(None, None), ("x=batchx3x4", "y=batchx3x4"), "1..8", "axis 0 of 'x' was fixed"),
+        (program_of({0: BATCH}, {0: BATCH}), ("x=batchx3x4", "y=batchx3x4"), "1..", "accepts 1 to 64"),
+        (program_of({0: BATCH}, {0: BATCH}), ("x=batchx3x4", "y=4x3x4"), "1..8", "one dimension of the file"),
         (
-            exported({0: 2 * BATCH}, {0: 2 * BATCH}),
+            program_of({0: 2 * BATCH}, {0: 2 * BATCH}),
             ("x=batchx3x4", "y=batchx3x4"),
             "1..8",
             "depends on another",
@@ -175,7 +158,7 @@ def test_two_names_for_one_size_are_refused(tmp_path: Path) -> None:
 def test_an_exported_program_keeps_its_sizes(
     tmp_path: Path, save: Save, inputs: tuple[str, ...], dimension: str, message: str
 ) -> None:
-    save(Sum(), tmp_path / "model")
+    save(Sum(), tmp_path / "model", torch.randn(4, 3, 4), torch.randn(4, 3, 4))
     with pytest.raises(JobError, match=message) as caught:
         capture_file(tmp_path / "model", *inputs, dimensions=(f"batch={dimension}",))
     assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED

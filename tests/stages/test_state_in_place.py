@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, exported
 from stage_samples import optimized
 from torch import nn
 
@@ -68,8 +68,7 @@ class Delaying(nn.Module):
 def compiled(model: nn.Module, path: Path, context: StageContext, **request: object) -> Optimized:
     torch.manual_seed(0)
     inputs = torch.randn(1, 1, WIDTH), torch.zeros(1, dtype=torch.int64)
-    torch.export.save(torch.export.export(model.eval(), inputs), path)
-    return optimized(capture_file(path, **request), context)
+    return optimized(capture_file(exported(model.eval(), path, *inputs), **request), context)
 
 
 @pytest.mark.sampled

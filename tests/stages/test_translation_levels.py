@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from capture_samples import capture_file
+from capture_samples import capture_file, exported
 from torch import fx, nn
 from tvm import relax
 
@@ -95,10 +95,9 @@ def test_operators_without_an_expression_stay_operators() -> None:
 
 def test_dynamic_sizes_stay_dynamic_in_tensor_expressions(tmp_path: Path, context: StageContext) -> None:
     batch = torch.export.Dim("batch", min=1, max=8)
-    example = (torch.randn(2, 784),)
-    program = torch.export.export(EXAMPLES["mlp"].build(), example, dynamic_shapes=({0: batch},))
-    torch.export.save(program, tmp_path / "model")
+    model, x = EXAMPLES["mlp"].build(), torch.randn(2, 784)
+    path = exported(model, tmp_path / "model", x, dynamic_shapes=({0: batch},))
     options = TranslateOptions(level=TranslationLevel.TENSOR_EXPRESSIONS)
-    captured = capture_file(tmp_path / "model", translate=options)
+    captured = capture_file(path, translate=options)
     assert captured.samples
     assert set(mismatches(translate(captured, context), context)) == {0}
