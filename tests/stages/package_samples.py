@@ -8,16 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import tvm
+from bundle_samples import unpacked
+from stage_samples import compile_and_verify
 from tvm import relax
 from ziglang import __file__ as zig_package
 
+from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import Tolerance
 from bessemer.contract.report import BenchmarkResult, Latency, OutputComparison, TuneResult
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.target import PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import DType, TensorSpec
+from worker.compiler.pipeline.package import package
 from worker.compiler.target import compile_target
 from worker.compiler.values import (
     Benchmarked,
@@ -108,18 +111,12 @@ def benchmarked(
     return Benchmarked(verified=verified, result=benchmark_result(library))
 
 
-def context(folder: Path) -> StageContext:
-    """Empty folders and nothing else."""
-    for name in ("output", "scratch"):
-        (folder / name).mkdir(parents=True)
-    return StageContext(
-        scratch=folder / "scratch",
-        output=folder / "output",
-        candidates=None,
-        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
-        finished_stages=lambda: (),
-        left_seconds=lambda: 1800.0,
-    )
+def compile_to_bundle(captured: Captured, context: StageContext) -> Path:
+    """The result of all stages, unpacked beside the folder for outputs."""
+    verified = compile_and_verify(captured, context)
+    result = benchmark_result(verified.built.library)
+    package(Benchmarked(verified, result, (result,) * len(captured.others)), context)
+    return unpacked(context.output / ARCHIVE, context.output.with_name("bundle"))
 
 
 def _link(output: str, objects: Sequence[str], **_: object) -> None:

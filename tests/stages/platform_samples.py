@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 from bundle_samples import unpacked
-from stage_samples import capture_module, optimized
+from stage_samples import capture_module, compile_to_library
 from torch import nn
 
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.target import PRESETS_BY_NAME, ResolvedTarget
-from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
-from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.platforms import launcher_of
 from worker.compiler.values import Benchmarked, Built, StageContext
@@ -99,7 +97,7 @@ def built_for(target: ResolvedTarget, model: str, context: StageContext, **reque
     """A sample, compiled with default schedules."""
     make, shape = MODELS[model]
     captured = capture_module(make(), torch.randn(shape), target=target, **request)
-    return build(tune(optimized(captured, context), context), context)
+    return compile_to_library(captured, context)
 
 
 def bundle_of(built: Built, context: StageContext, folder: Path) -> Path:

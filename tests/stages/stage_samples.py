@@ -18,10 +18,13 @@ from bessemer.contract.target import HOST, PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import TensorSpec
 from bessemer.contract.triple import LINUX_X86_64
 from worker.compiler.frontend.outputs import flatten_outputs
+from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.optimize import optimize
 from worker.compiler.pipeline.translate import translate
+from worker.compiler.pipeline.tune import tune
+from worker.compiler.pipeline.verify import verify
 from worker.compiler.target import compile_target, host_mcpu
-from worker.compiler.values import Captured, Optimized, StageContext, Tuned, Upload
+from worker.compiler.values import Built, Captured, Optimized, StageContext, Tuned, Upload, Verified
 from worker.tensors import as_array
 
 CORES = 2
@@ -89,10 +92,20 @@ def untuned(captured: Captured, context: StageContext) -> Tuned:
     return Tuned(ready, ready.module, TuneResult(trials=0, seconds=0, tasks=()), None)
 
 
+def compile_to_library(captured: Captured, context: StageContext) -> Built:
+    """The result of the stages up to build."""
+    return build(tune(optimized(captured, context), context), context)
+
+
+def compile_and_verify(captured: Captured, context: StageContext) -> Verified:
+    """The result of the stages up to verify."""
+    return verify(compile_to_library(captured, context), context)
+
+
 def make_context(folder: Path, candidates: Any = None) -> StageContext:
     """A context in a folder."""
     scratch, output = folder / "scratch", folder / "output"
-    scratch.mkdir(exist_ok=True)
+    scratch.mkdir(parents=True, exist_ok=True)
     output.mkdir(exist_ok=True)
     return StageContext(
         scratch=scratch,

@@ -10,18 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bundle_samples import NEEDS_COMPILER, execute, paste_program, printed, unpacked
-from package_samples import benchmark_result
-from stage_samples import Function, capture_module, optimized
+from bundle_samples import NEEDS_COMPILER, execute, paste_program, printed
+from package_samples import compile_to_bundle
+from stage_samples import Function, capture_module
 
 from bessemer.bundle.manifest import Manifest
 from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes
 from bessemer.contract.tensor import DType, TensorSpec
-from worker.compiler.pipeline.build import build
-from worker.compiler.pipeline.package import package
-from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import Benchmarked, StageContext
+from worker.compiler.values import StageContext
 from worker.package.program import program
 
 CALLS = Path(__file__).parents[1] / "call_from_threads.py"
@@ -79,9 +75,7 @@ def bundle(request: pytest.FixtureRequest, context: StageContext, tmp_path: Path
     """The bundle of a small network, unpacked."""
     inputs = torch.randn(1, 3, 8, 8), torch.randn(7)
     captured = capture_module(module(), *inputs, parameters=request.param)
-    verified = verify(build(tune(optimized(captured, context), context), context), context)
-    package(Benchmarked(verified=verified, result=benchmark_result(verified.built.library)), context)
-    return unpacked(context.output / "bundle.tar.zst", tmp_path / "bundle")
+    return compile_to_bundle(captured, context)
 
 
 def check_outputs(folder: Path, ran: subprocess.CompletedProcess[str]) -> None:

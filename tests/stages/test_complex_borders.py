@@ -10,20 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bundle_samples import NEEDS_COMPILER, execute, paste_program, printed, unpacked
+from bundle_samples import NEEDS_COMPILER, execute, paste_program, printed
 from capture_samples import capture_file, exported, refusal, scripted, traced
-from package_samples import benchmark_result
+from package_samples import compile_to_bundle
 from stage_samples import optimized
 from torch import Tensor, nn
 
 from bessemer.bundle.manifest import Manifest
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Report
-from worker.compiler.pipeline.build import build
-from worker.compiler.pipeline.package import package
-from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import Benchmarked, Captured, StageContext
+from worker.compiler.values import Captured, StageContext
 
 
 class Spectral(nn.Module):
@@ -66,12 +62,7 @@ Save = Callable[..., Path]
 
 @pytest.fixture
 def bundled(context: StageContext, tmp_path: Path) -> Callable[[Captured], Path]:
-    def compiled(captured: Captured) -> Path:
-        verified = verify(build(tune(optimized(captured, context), context), context), context)
-        package(Benchmarked(verified=verified, result=benchmark_result(verified.built.library)), context)
-        return unpacked(context.output / "bundle.tar.zst", tmp_path / "bundle")
-
-    return compiled
+    return lambda captured: compile_to_bundle(captured, context)
 
 
 @pytest.mark.sampled

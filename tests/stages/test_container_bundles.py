@@ -8,18 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from bundle_samples import execute, unpacked
+from bundle_samples import execute
 from capture_samples import capture_file, scripted
-from package_samples import benchmark_result
-from stage_samples import optimized
+from package_samples import compile_to_bundle
 from torch import nn
 
 from bessemer.bundle.manifest import Manifest
-from worker.compiler.pipeline.build import build
-from worker.compiler.pipeline.package import package
-from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import Benchmarked, StageContext
+from worker.compiler.values import StageContext
 
 IN_PYTHON = """
 import json, sys
@@ -112,10 +107,7 @@ def values() -> Mapping[str, np.ndarray]:
 
 def test_a_bundle_takes_and_returns_what_the_model_does(context: StageContext, tmp_path: Path) -> None:
     captured = capture_file(scripted(Accumulating().eval(), tmp_path / "model"), entries=ENTRIES)
-    verified = verify(build(tune(optimized(captured, context), context), context), context)
-    result = benchmark_result(verified.built.library)
-    package(Benchmarked(verified, result, (result,)), context)
-    folder = unpacked(context.output / "bundle.tar.zst", tmp_path / "bundle")
+    folder = compile_to_bundle(captured, context)
     np.savez(folder / "values.npz", **values())
     ran = execute([sys.executable, "-c", IN_PYTHON], folder)
     assert ran.returncode == 0, ran.stderr
@@ -152,10 +144,7 @@ def test_a_stateless_bundle_takes_and_returns_a_dictionary_of_its_state(
     captured = capture_file(
         path, "images.0=4", "batch.x=2x4", "batch.y=2x4", constants={"scale": 1.0}, stateless=True
     )
-    verified = verify(build(tune(optimized(captured, context), context), context), context)
-    result = benchmark_result(verified.built.library)
-    package(Benchmarked(verified, result), context)
-    folder = unpacked(context.output / "bundle.tar.zst", tmp_path / "bundle")
+    folder = compile_to_bundle(captured, context)
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_text())
     assert str(manifest.call) == (
         "(images: [images.0], batch: {'x': batch.x, 'y': batch.y}, scale: 1.0, bias: None, "

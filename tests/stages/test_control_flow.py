@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 import torch
 from program_runs import run_program
-from stage_samples import Function, capture_module, optimized
+from stage_samples import Function, capture_module, compile_and_verify, optimized
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 from torch.nn import Linear
 
 from worker.compiler.frontend.outputs import flatten_outputs
-from worker.compiler.pipeline.build import build
-from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.verify import verify
 from worker.compiler.values import StageContext
 
 X = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
@@ -69,7 +66,7 @@ def each(_: Any, rows: torch.Tensor) -> torch.Tensor:
 )
 def test_control_flow_computes_what_torch_computes(body: Callable[..., Any], context: StageContext) -> None:
     captured = capture_module(Function(body, one=Linear(4, 4), other=Linear(4, 4)), X)
-    verify(build(tune(optimized(captured, context), context), context), context)
+    compile_and_verify(captured, context)
 
 
 def test_a_loop_has_the_same_functions_for_any_number_of_steps(context: StageContext) -> None:

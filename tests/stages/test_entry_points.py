@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bundle_samples import NEEDS_COMPILER, execute, paste_program, unpacked
+from bundle_samples import NEEDS_COMPILER, execute, paste_program
 from capture_samples import TARGET, capture_file, exported, refusal, scripted
-from package_samples import benchmark_result
-from stage_samples import optimized
+from package_samples import benchmark_result, compile_to_bundle
+from stage_samples import compile_and_verify, compile_to_library, optimized
 from torch import nn
 from torch.export.pt2_archive._package import package_pt2
 from tvm import relax
@@ -26,13 +26,10 @@ from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.target import PresetTarget
 from worker.compiler.frontend.load import inspect_model
 from worker.compiler.pipeline.benchmark import with_tokens
-from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.capture import capture
-from worker.compiler.pipeline.package import package
-from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.target import compile_target
-from worker.compiler.values import Benchmarked, Captured, StageContext, Upload, Verified
+from worker.compiler.values import Benchmarked, StageContext, Upload, Verified
 from worker.errors import JobError
 from worker.package.document import make_report
 from worker.parameters import PREPARE, write_parameters
@@ -154,21 +151,13 @@ TWO_SIZES: dict[str, Any] = {
 }
 
 
-def bundle(captured: Captured, context: StageContext, folder: Path) -> Path:
-    """Compile, verify and package; returns the unpacked bundle."""
-    verified = verify(build(tune(optimized(captured, context), context), context), context)
-    result = benchmark_result(verified.built.library)
-    package(Benchmarked(verified, result, (result,) * len(captured.others)), context)
-    return unpacked(context.output / "bundle.tar.zst", folder / "bundle")
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize("parameters", ["bound", "separate"])
 def test_programs_of_one_file_share_their_state(
     parameters: str, context: StageContext, tmp_path: Path
 ) -> None:
     captured = capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE, parameters=parameters)
-    ran = execute([sys.executable, "-c", IN_PYTHON], bundle(captured, context, tmp_path))
+    ran = execute([sys.executable, "-c", IN_PYTHON], compile_to_bundle(captured, context))
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)
     model = Cached().eval()
@@ -238,7 +227,7 @@ def test_a_write_in_place_changes_neither_another_state_nor_another_session(
     rows = {"inputs": [spec("rows", 1, 2), {"name": "at", "shape": (1,), "dtype": "int64"}]}
     captured = capture_file(tmp_path / "model", entries={"write": rows, first: {"inputs": [spec("x", 4, 2)]}})
     ran = execute(
-        [sys.executable, "-c", IN_SESSIONS.replace("FIRST", first)], bundle(captured, context, tmp_path)
+        [sys.executable, "-c", IN_SESSIONS.replace("FIRST", first)], compile_to_bundle(captured, context)
     )
     assert ran.returncode == 0, ran.stderr
     model, x = Cleared(), torch.ones(4, 2)
@@ -279,8 +268,8 @@ def test_entry_points_that_only_read_or_write_a_state_share_it(
     original = torch.jit.script(Accumulator().eval())
     torch.jit.save(original, tmp_path / "model")
     entries = {name: {"inputs": [spec("x", 4)]} for name in dict.fromkeys(order)}
-    folder = bundle(
-        capture_file(tmp_path / "model", entries=entries, parameters=parameters), context, tmp_path
+    folder = compile_to_bundle(
+        capture_file(tmp_path / "model", entries=entries, parameters=parameters), context
     )
 
     ran = execute([sys.executable, "-c", INTERLEAVED.format(order=order)], folder)
@@ -322,7 +311,7 @@ def test_an_entry_point_that_misses_a_shared_state_fails_the_verification(
 ) -> None:
     monkeypatch.setattr("worker.compiler.pipeline.capture.shared_state", lambda uses: frozenset[str]())
     captured = capture_file(accumulator(tmp_path / "model"), entries=THREE_METHODS)
-    built = build(tune(optimized(captured, context), context), context)
+    built = compile_to_library(captured, context)
 
     with pytest.raises(JobError) as caught:
         verify(built, context)
@@ -365,14 +354,16 @@ def test_a_number_of_a_buffer_that_another_entry_point_changes_is_refused(
     captured = capture_file(tmp_path / "model", entries={"read": inputs, "advance": inputs})
 
     with pytest.raises(JobError) as caught:
-        verify(build(tune(optimized(captured, context), context), context), context)
+        compile_and_verify(captured, context)
 
     assert caught.value.code is ErrorCode.VERIFY_MISMATCH
     assert "takes from a buffer, by .item() or int(), is fixed" in caught.value.detail
 
 
 def test_a_decoder_continues_a_prompt_as_torch_does(context: StageContext, tmp_path: Path) -> None:
-    folder = bundle(capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE), context, tmp_path)
+    folder = compile_to_bundle(
+        capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE), context
+    )
     prompt, steps = list(range(10)), 6
     command = ("generate", folder, "--tokens", ",".join(map(str, prompt)), "--steps", str(steps), "--json")
     ran = execute([sys.executable, "-m", "bessemer", *command], Path.cwd())
@@ -403,7 +394,7 @@ def test_the_length_of_a_cache_does_not_depend_on_the_first_token(
     context: StageContext, tmp_path: Path
 ) -> None:
     path = exported(Padded().eval(), tmp_path / "model", torch.arange(1), torch.arange(1))
-    folder = bundle(capture_file(path), context, tmp_path)
+    folder = compile_to_bundle(capture_file(path), context)
     command = (sys.executable, "-m", "bessemer", "generate", folder, "--tokens", "3,5", "--steps")
     full, beyond = (execute([*command, str(steps)], Path.cwd()) for steps in (LENGTH - 1, LENGTH))
     assert (full.returncode, beyond.returncode) == (0, 2), full.stderr
@@ -412,7 +403,7 @@ def test_the_length_of_a_cache_does_not_depend_on_the_first_token(
 
 def test_a_bundle_that_takes_no_token_cannot_generate(context: StageContext, tmp_path: Path) -> None:
     captured = capture_file(perceptron(tmp_path / "model"), "input=1x256")
-    folder = bundle(captured, context, tmp_path)
+    folder = compile_to_bundle(captured, context)
     ran = execute([sys.executable, "-m", "bessemer", "generate", folder, "--tokens", "1"], Path.cwd())
     assert ran.returncode == 2
     assert "no entry point takes one token, alone or with its position (main: input=1x256" in ran.stderr
@@ -425,7 +416,7 @@ def test_the_program_of_the_readme_runs_every_entry_point(
     parameters: str, context: StageContext, tmp_path: Path
 ) -> None:
     captured = capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE, parameters=parameters)
-    folder = bundle(captured, context, tmp_path)
+    folder = compile_to_bundle(captured, context)
     ran = execute(["bash", "-e", "-c", paste_program(folder)], folder)
     assert ran.returncode == 0, ran.stderr
     shown = [[float(number) for number in line.split()[1:17]] for line in ran.stdout.splitlines()]
@@ -442,7 +433,7 @@ def test_methods_of_a_script_are_entry_points(context: StageContext, tmp_path: P
     assert inspect_model(path).method == "decode"
     captured = capture_file(path, entries=ENCODE_AND_DECODE)
     assert [entry.function for entry in captured.entries] == ["main", "entry_back"]
-    folder = bundle(captured, context, tmp_path)
+    folder = compile_to_bundle(captured, context)
     for entry in ENCODE_AND_DECODE:
         ran = execute([sys.executable, "run.py", "--entry", entry], folder)
         assert (ran.returncode, "matches the reference" in ran.stdout) == (0, True), ran.stderr
@@ -450,7 +441,7 @@ def test_methods_of_a_script_are_entry_points(context: StageContext, tmp_path: P
 
 def test_entry_points_share_their_parameters(context: StageContext, tmp_path: Path) -> None:
     captured = capture_file(perceptron(tmp_path / "model"), entries=TWO_SIZES)
-    folder = bundle(captured, context, tmp_path)
+    folder = compile_to_bundle(captured, context)
     parameter_bytes = 4 * captured.parameters
     assert parameter_bytes < (folder / LIBRARY).stat().st_size < 1.5 * parameter_bytes
     manifest = Manifest.read_json((folder / "manifest.json").read_bytes())
@@ -487,7 +478,7 @@ def test_a_parameter_that_is_used_twice_is_prepared_once(context: StageContext, 
 
 def test_every_entry_point_runs_with_other_parameters(context: StageContext, tmp_path: Path) -> None:
     captured = capture_file(perceptron(tmp_path / "model"), entries=TWO_SIZES, parameters="separate")
-    folder = bundle(captured, context, tmp_path)
+    folder = compile_to_bundle(captured, context)
     assert (folder / PARAMETERS).stat().st_size < 1.01 * 4 * captured.parameters
     torch.manual_seed(1)
     other = torch.jit.load(perceptron(tmp_path / "other"))
@@ -510,7 +501,7 @@ def test_parameters_of_one_name_and_other_values_are_both_in_the_file(
         shifted.output.bias += 1
     path = programs(tmp_path / "model", shifted)
     captured = capture_file(path, entries=PREFILL_AND_DECODE, parameters="separate")
-    verified = verify(build(tune(optimized(captured, context), context), context), context)
+    verified = compile_and_verify(captured, context)
     assert verified.built.parameters is not None
     names = [tensor.name for tensor in verified.built.parameters.tensors]
     assert names == ["embed.weight", "output.weight", "output.bias", "decode.output.bias"]
@@ -541,7 +532,7 @@ def test_parameters_of_several_files_are_in_the_library_once(
     upload = Upload(paths[0], request, compile_target(TARGET), own_models={"1" * 64: paths[1]})
     captured = capture(upload, context)
     assert [entry.input_specs[0].shape for entry in captured.entries] == [(64, 256), (1, 256)]
-    folder = bundle(captured, context, tmp_path)
+    folder = compile_to_bundle(captured, context)
     size = (folder / (LIBRARY if parameters == "bound" else PARAMETERS)).stat().st_size
     assert 1 <= size / (4 * captured.parameters) < 1.5
     ran = execute([sys.executable, "run.py", "--entry", "small"], folder)
@@ -553,10 +544,7 @@ def test_the_report_counts_the_parameters_of_all_entry_points(context: StageCont
     with torch.no_grad():
         shifted.output.bias += 1
     path = programs(tmp_path / "model", shifted)
-    verified = verify(
-        build(tune(optimized(capture_file(path, entries=PREFILL_AND_DECODE), context), context), context),
-        context,
-    )
+    verified = compile_and_verify(capture_file(path, entries=PREFILL_AND_DECODE), context)
     report = make_report(Benchmarked(verified, *_results(verified)), context, now())
     (decode,) = verified.captured.others
     assert report.model_parameters == decode.parameters + shifted.output.bias.numel()
@@ -605,7 +593,7 @@ def test_an_invalid_entry_point_is_named(
 
 def test_the_report_of_a_decoder_has_tokens_per_second(context: StageContext, tmp_path: Path) -> None:
     captured = capture_file(programs(tmp_path / "model"), entries=PREFILL_AND_DECODE)
-    built = build(tune(optimized(captured, context), context), context)
+    built = compile_to_library(captured, context)
     results = with_tokens(captured.entries, (benchmark_result(built.library),) * 2)
     for result, tokens in zip(results, (8, 1), strict=True):
         assert result.tokens == tokens

@@ -23,7 +23,7 @@ from family_samples import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from stage_samples import capture_module, optimized
+from stage_samples import capture_module, compile_to_library, optimized
 from torch import nn
 from torch.nn import functional
 from tvm import relax
@@ -33,9 +33,7 @@ from bessemer.contract.problem import ErrorCode
 from worker.candidates.client import CandidateClient
 from worker.compiler.layout.blocked import convolution_rule
 from worker.compiler.layout.blocked.winograd import pack_winograd, winograd_error
-from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.recompile import uses_winograd, verify_or_recompile
-from worker.compiler.pipeline.tune import tune
 from worker.compiler.schedules.default import unclaimed_functions
 from worker.compiler.schedules.families.convolution import winograd
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionShape
@@ -334,7 +332,7 @@ def test_a_library_whose_outputs_differ_is_compiled_again_directly(
     context: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(convolution_rule, "pack_winograd", lambda *given: pack_winograd(*given) * 1.01)
-    built = build(tune(optimized(capture_module(Convolved(), IMAGE), context), context), context)
+    built = compile_to_library(capture_module(Convolved(), IMAGE), context)
 
     verified = verify_or_recompile(built, context)
 
@@ -350,9 +348,7 @@ def test_a_mismatch_without_winograds_algorithm_stays_a_mismatch(
     packed = convolution_rule.pack_constant
     monkeypatch.setattr(convolution_rule, "pack_constant", lambda *given: packed(*given) * np.float32(1.01))
     direct = OptimizeOptions(convolutions=Convolutions.DIRECT)
-    built = build(
-        tune(optimized(capture_module(Convolved(), IMAGE, optimize=direct), context), context), context
-    )
+    built = compile_to_library(capture_module(Convolved(), IMAGE, optimize=direct), context)
 
     with pytest.raises(JobError) as raised:
         verify_or_recompile(built, context)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from capture_samples import capture_file, exported
-from stage_samples import Function, capture_module, make_context, optimized
+from stage_samples import Function, capture_module, compile_to_library, make_context, optimized
 from torch import nn
 from tvm import tirx
 
@@ -66,7 +66,7 @@ def hurried(server: CandidateClient, folder: Path, is_hurried: Callable[[str], b
 
 def built(context: StageContext, module: nn.Module, *inputs: torch.Tensor, **request: Any) -> Built:
     captured = capture_module(module, *inputs, **request)
-    return build(tune(optimized(captured, context), context), context)
+    return compile_to_library(captured, context)
 
 
 MODELS: dict[str, tuple[nn.Module, torch.Tensor]] = {
@@ -141,7 +141,7 @@ def test_a_function_with_dynamic_sizes_is_split(server: CandidateClient, tmp_pat
     sizes = ({0: torch.export.Dim("batch", max=64), 1: torch.export.Dim("length", max=64)},)
     captured = capture_file(exported(module, tmp_path / "model", torch.randn(4, 6, 8), dynamic_shapes=sizes))
     context = hurried(server, tmp_path, whole)
-    library = build(tune(optimized(captured, context), context), context)
+    library = compile_to_library(captured, context)
     assert library.splits
     assert len(verify(library, context).comparisons) > 1
 

@@ -15,17 +15,14 @@ import pytest
 import torch
 from bundle_samples import unpacked
 from gpu_driver import build_driver
-from stage_samples import Perceptron, capture_module, optimized
+from stage_samples import Perceptron, capture_module, compile_and_verify
 
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.capability import Gpu, code_features
 from bessemer.contract.device import DeviceResult
 from bessemer.contract.target import PresetTarget, resolve_target
 from worker.compiler.pipeline.benchmark import benchmark
-from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
-from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.verify import verify
 from worker.compiler.target import compile_target, device_features
 from worker.compiler.values import StageContext
 
@@ -56,7 +53,7 @@ def bundle(context: StageContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     target = resolve_target(PresetTarget(preset="cuda-sm_90"), "x86-64-v3", 2)
     context = replace(context, by_device=True)
     captured = capture_module(Perceptron(), torch.randn(1, 16), target=target)
-    verified = verify(build(tune(optimized(captured, context), context), context), context)
+    verified = compile_and_verify(captured, context)
     assert (verified.ran, verified.comparisons) == (False, ())
     package(benchmark(verified, context), context)
     return unpacked(context.output / ARCHIVE, tmp_path / "on-device")

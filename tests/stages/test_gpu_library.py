@@ -11,12 +11,10 @@ import pytest
 import torch
 import zstandard
 from gpu_driver import build_driver
-from stage_samples import Perceptron, capture_module, make_context, optimized
+from stage_samples import Perceptron, capture_module, compile_to_library, make_context
 
 from bessemer.contract.code import CODE_INDEX, CODE_TEXTS, CodeListing
 from bessemer.contract.target import PRESETS, Preset, PresetTarget, resolve_target
-from worker.compiler.pipeline.build import build
-from worker.compiler.pipeline.tune import tune
 from worker.compiler.values import Built
 
 SM_90 = resolve_target(PresetTarget(preset="cuda-sm_90"), "x86-64-v3", 2)
@@ -34,7 +32,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """Two linear layers."""
     context = make_context(tmp_path_factory.mktemp("built"))
     captured = capture_module(Perceptron(), torch.randn(3, 16), target=SM_90, inspect={"assembly": True})
-    return build(tune(optimized(captured, context), context), context)
+    return compile_to_library(captured, context)
 
 
 class Run:
@@ -134,7 +132,7 @@ def test_every_preset_for_gpus_builds(preset: Preset, tmp_path: Path) -> None:
     context = make_context(tmp_path)
     captured = capture_module(Perceptron(), torch.randn(3, 16), target=target)
 
-    built = build(tune(optimized(captured, context), context), context)
+    built = compile_to_library(captured, context)
 
     assert {kernel.arch for kernel in built.gpu_kernels} == set(preset.gpus)
     assert not any(kernel.spilled_bytes for kernel in built.gpu_kernels)
@@ -147,6 +145,6 @@ def test_bfloat16_builds_for_a_gpu_without_it(tmp_path: Path) -> None:
     inputs = torch.randn(64, 64, dtype=torch.bfloat16)
     captured = capture_module(model.to(torch.bfloat16), inputs, target=target)
 
-    built = build(tune(optimized(captured, context), context), context)
+    built = compile_to_library(captured, context)
 
     assert {kernel.arch for kernel in built.gpu_kernels} == {"sm_75"}

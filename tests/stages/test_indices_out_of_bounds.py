@@ -5,10 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from stage_samples import Function, capture_module, optimized
+from stage_samples import Function, capture_module, compile_to_library
 
-from worker.compiler.pipeline.build import build
-from worker.compiler.pipeline.tune import tune
 from worker.compiler.values import StageContext
 
 ROWS = 8
@@ -62,6 +60,6 @@ def run(operator: Operator, values: torch.Tensor, context: StageContext) -> np.n
     captured = capture_module(
         Function(lambda _, *inputs: operator(*inputs)), values, torch.arange(len(BEYOND))
     )
-    built = build(tune(optimized(captured, context), context), context)
+    built = compile_to_library(captured, context)
     with context.candidates.open_library(built.library, threads=2) as library:
         return library.run((values.numpy(), BEYOND))[0]

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from stage_samples import Function, Perceptron, capture_module, optimized
+from stage_samples import Function, Perceptron, capture_module, compile_to_library, optimized
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
@@ -22,10 +22,8 @@ from worker.compiler.kernels.kernel import OBJECTS, Kernel
 from worker.compiler.kernels.registry import POINT, kernel_book, make_kernel_book
 from worker.compiler.kernels.uses import Use
 from worker.compiler.pipeline.benchmark import benchmark
-from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import verify
 from worker.compiler.values import Built, StageContext
 from worker.errors import JobError
@@ -54,7 +52,7 @@ def verified(
     module: nn.Module, x: torch.Tensor, kernels: dict[str, str], context: StageContext, **request: object
 ) -> Built:
     captured = capture_module(module, x, kernels=kernels, **request)
-    built = build(tune(optimized(captured, context), context), context)
+    built = compile_to_library(captured, context)
     assert verify(built, context).comparisons[0].mismatches == 0
     return built
 
@@ -216,7 +214,7 @@ def test_the_bundle_has_the_library_and_its_license_and_runs_without_ours(contex
     captured = capture_module(
         Perceptron(), torch.randn(1, 16), kernels={"linear": "openblas"}, benchmark={"baselines": []}
     )
-    built = build(tune(optimized(captured, context), context), context)
+    built = compile_to_library(captured, context)
     package(benchmark(verify(built, context), context), context)
 
     bundle = context.output

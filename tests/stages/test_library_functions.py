@@ -15,16 +15,13 @@ from bundle_samples import NEEDS_COMPILER, execute, paste_program, printed, unpa
 from extension_samples import uploaded
 from module_samples import script
 from module_samples import verified as verified_module
-from stage_samples import Function, capture_module, make_context, optimized
+from stage_samples import Function, capture_module, compile_and_verify, compile_to_library, make_context
 
 from bessemer.bundle.manifest import ARCHIVE
 from bessemer.contract.problem import ErrorCode
 from worker.candidates.server import fork_server
 from worker.compiler.pipeline.benchmark import benchmark
-from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
-from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.verify import verify
 from worker.compiler.values import Built, Verified
 from worker.errors import JobError
 
@@ -67,7 +64,7 @@ def verified_in(folder: Path, model: Function = SWISH, **request: object) -> Ver
     with fork_server(folder) as candidates:
         context = make_context(folder, candidates)
         captured = capture_module(model, torch.randn(2, 8), benchmark={"baselines": []}, **request)
-        found = verify(build(tune(optimized(captured, context), context), context), context)
+        found = compile_and_verify(captured, context)
         package(benchmark(found, context), context)
         return found
 
@@ -77,7 +74,7 @@ def built_in(folder: Path, **request: object) -> Built:
     with fork_server(folder) as candidates:
         context = make_context(folder, candidates)
         captured = capture_module(SWISH, torch.randn(2, 8), **request)
-        return build(tune(optimized(captured, context), context), context)
+        return compile_to_library(captured, context)
 
 
 def run_bundle(bundle: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,15 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from package_samples import benchmark_result
-from stage_samples import capture_module, optimized
+from stage_samples import capture_module, compile_and_verify, optimized
 from torch import nn
 
 from bessemer.bundle import run
 from worker.compiler.layout.own_memory import own_memory
-from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.package import package
-from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.verify import verify
 from worker.compiler.values import Benchmarked, StageContext
 
 
@@ -57,7 +54,7 @@ def test_only_outputs_that_a_call_allocates_are_in_memory_of_their_own(context: 
 
 def test_a_library_reads_and_writes_where_its_user_has_the_arrays(context: StageContext) -> None:
     captured = capture_module(Outputs(), X)
-    verified = verify(build(tune(optimized(captured, context), context), context), context)
+    verified = compile_and_verify(captured, context)
     package(Benchmarked(verified, benchmark_result(verified.built.library)), context)
     command = [sys.executable, str(RUNNER), str(context.output)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

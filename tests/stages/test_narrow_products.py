@@ -11,7 +11,7 @@ import torch
 import tvm
 from family_samples import main_of, outputs_compiled, scheduled, target_of
 from platform_samples import bundle_of, innermost_loops, preset, skip_unless_it_runs
-from stage_samples import capture_module, optimized
+from stage_samples import capture_module, compile_to_library
 from torch import nn
 from tvm import relax, tirx
 
@@ -19,8 +19,6 @@ from bessemer.contract.triple import LINUX_AARCH64, LINUX_X86_64
 from worker.candidates.client import CandidateClient
 from worker.compiler.codegen.generate import write_object
 from worker.compiler.layout.pack_linear import pack_panels, pack_panels_tensor
-from worker.compiler.pipeline.build import build
-from worker.compiler.pipeline.tune import tune
 from worker.compiler.schedules.default import unclaimed_functions
 from worker.compiler.schedules.processors import machine_of
 from worker.compiler.target import host_instruction_sets
@@ -203,5 +201,5 @@ def test_products_of_all_shapes_are_right_under_emulation(
     model = Brains() if kind == "bfloat16" else Bytes(getattr(torch, kind))
     captured = capture_module(model, *model.inputs(), target=target, inspect={"assembly": True})
 
-    built = build(tune(optimized(captured, context), context), context)
+    built = compile_to_library(captured, context)
     bundle_of(built, context, tmp_path / "bundle")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import subprocess
 import sys
-import tarfile
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import zstandard
+from bundle_samples import unpacked
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from package_samples import (
@@ -25,9 +23,9 @@ from package_samples import (
     argsort_module,
     benchmarked,
     build_library,
-    context,
     heavy_module,
 )
+from stage_samples import make_context
 
 from bessemer.bundle.manifest import LIBRARIES, LIBRARY, Manifest
 from bessemer.contract.problem import ErrorCode
@@ -83,7 +81,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Packed:
     source = benchmarked(
         build_library(add_module(), folder / LIBRARY), frozenset(), TensorSpec(name="y", shape=SHAPE), X + 1
     )
-    shop = context(folder)
+    shop = make_context(folder)
     return Packed(source, shop.output, package(source, shop).files)
 
 
@@ -97,16 +95,8 @@ def sorting(tmp_path_factory: pytest.TempPathFactory) -> Packed:
         TensorSpec(name="order", shape=SHAPE, dtype=DType.INT64),
         np.argsort(X, axis=-1),
     )
-    shop = context(folder)
+    shop = make_context(folder)
     return Packed(source, shop.output, package(source, shop).files)
-
-
-def unpack(bundle: Path, folder: Path) -> Path:
-    """Unpack a bundle straight into a folder."""
-    raw = zstandard.ZstdDecompressor().stream_reader(bundle.read_bytes()).read()
-    with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
-        archive.extractall(folder, filter="data")
-    return folder
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -127,7 +117,7 @@ def test_the_artifacts_are_files_with_plain_names(plain: Packed) -> None:
 
 
 def test_the_bundle_holds_every_part(plain: Packed, tmp_path: Path) -> None:
-    folder = unpack(plain.output / "bundle.tar.zst", tmp_path)
+    folder = unpacked(plain.output / "bundle.tar.zst", tmp_path)
     paths = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     assert {path for path in paths if not path.startswith("LICENSES/")} == {
         "README.md",
@@ -146,7 +136,7 @@ def test_the_bundle_holds_every_part(plain: Packed, tmp_path: Path) -> None:
 
 
 def test_the_reference_is_one_file_of_inputs_and_outputs(plain: Packed, tmp_path: Path) -> None:
-    folder = unpack(plain.output / "bundle.tar.zst", tmp_path)
+    folder = unpacked(plain.output / "bundle.tar.zst", tmp_path)
     with np.load(plain.output / "reference.npz") as reference:
         for kind in ("inputs", "outputs"):
             with np.load(folder / "reference" / f"{kind}.npz") as parts:
@@ -156,7 +146,7 @@ def test_the_reference_is_one_file_of_inputs_and_outputs(plain: Packed, tmp_path
 
 
 def test_the_checksums_cover_every_file_and_hold(plain: Packed, tmp_path: Path) -> None:
-    folder = unpack(plain.output / "bundle.tar.zst", tmp_path)
+    folder = unpacked(plain.output / "bundle.tar.zst", tmp_path)
     paths = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     lines = (folder / "SHA256SUMS").read_text().splitlines()
     assert {line.split("  ", 1)[1] for line in lines} == paths - {"SHA256SUMS"}
@@ -176,14 +166,14 @@ def test_the_documents_are_valid_and_agree_with_the_files(plain: Packed) -> None
 def test_packages_of_the_same_input_have_equal_digests(plain: Packed, tmp_path: Path) -> None:
     digests = set()
     for name in ("first", "second"):
-        shop = context(tmp_path / name)
+        shop = make_context(tmp_path / name)
         write_bundle(plain.source, shop, CREATED_AT)
         digests.add((shop.output / "bundle.tar.zst").read_bytes())
     assert len(digests) == 1
 
 
 def test_a_bundle_runs_without_tvm_and_matches_its_reference(plain: Packed, tmp_path: Path) -> None:
-    folder = unpack(plain.output / "bundle.tar.zst", tmp_path)
+    folder = unpacked(plain.output / "bundle.tar.zst", tmp_path)
     result = run(folder, "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["matches_reference"] is True
@@ -197,9 +187,9 @@ def test_a_loaded_library_holds_its_parameters_once(tmp_path: Path) -> None:
         TensorSpec(name="y", shape=SHAPE),
         X + np.float32(elements),
     )
-    shop = context(tmp_path / "shop")
+    shop = make_context(tmp_path / "shop")
     package(source, shop)
-    folder = unpack(shop.output / "bundle.tar.zst", tmp_path / "bundle")
+    folder = unpacked(shop.output / "bundle.tar.zst", tmp_path / "bundle")
     result = subprocess.run(
         [sys.executable, "-c", RESIDENT_BYTES], cwd=folder, capture_output=True, text=True, check=True
     )
@@ -208,7 +198,7 @@ def test_a_loaded_library_holds_its_parameters_once(tmp_path: Path) -> None:
 
 
 def test_a_library_that_sorts_comes_with_the_extra_runtime_and_runs(sorting: Packed, tmp_path: Path) -> None:
-    folder = unpack(sorting.output / "bundle.tar.zst", tmp_path)
+    folder = unpacked(sorting.output / "bundle.tar.zst", tmp_path)
     assert (folder / "lib" / "libtvm_runtime_extra.so").is_file()
     result = run(folder, "--json")
     assert result.returncode == 0, result.stderr
@@ -216,7 +206,7 @@ def test_a_library_that_sorts_comes_with_the_extra_runtime_and_runs(sorting: Pac
 
 
 def test_a_library_that_sorts_does_not_run_without_the_extra_runtime(sorting: Packed, tmp_path: Path) -> None:
-    folder = unpack(sorting.output / "bundle.tar.zst", tmp_path)
+    folder = unpacked(sorting.output / "bundle.tar.zst", tmp_path)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["runtime_libraries"] = ["lib/libtvm_runtime.so"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -228,12 +218,12 @@ def test_tuning_records_travel_in_the_bundle(plain: Packed, tmp_path: Path) -> N
     records.mkdir()
     for name in ("database_workload.json", "database_tuning_record.json"):
         (records / name).write_text("[]\n")
-    shop = context(tmp_path)
+    shop = make_context(tmp_path)
     built = plain.source.verified.built
     tuned = replace(built.tuned, records=records)
     source = replace(plain.source, verified=replace(plain.source.verified, built=replace(built, tuned=tuned)))
     package(source, shop)
-    folder = unpack(shop.output / "bundle.tar.zst", tmp_path / "unpacked")
+    folder = unpacked(shop.output / "bundle.tar.zst", tmp_path / "unpacked")
     assert {path.name for path in (folder / "records").iterdir()} == {
         "database_workload.json",
         "database_tuning_record.json",
@@ -245,7 +235,7 @@ def test_an_invalid_library_ends_the_job_with_its_own_code(plain: Packed, tmp_pa
     built = replace(plain.source.verified.built, library=tmp_path / "broken.so")
     source = replace(plain.source, verified=replace(plain.source.verified, built=built))
     with pytest.raises(JobError) as caught:
-        package(source, context(tmp_path))
+        package(source, make_context(tmp_path))
     assert caught.value.code is ErrorCode.PACKAGE_FAILED
 
 

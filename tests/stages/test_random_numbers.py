@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bundle_samples import NEEDS_COMPILER, execute, paste_program, printed, unpacked
+from bundle_samples import NEEDS_COMPILER, execute, paste_program, printed
 from capture_samples import capture_file, exported, scripted, traced
-from package_samples import benchmark_result
+from package_samples import compile_to_bundle
 from program_runs import run_program
-from stage_samples import Function, make_context, optimized
+from stage_samples import Function, make_context
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -25,13 +25,9 @@ from bessemer.bundle.manifest import Manifest
 from worker.candidates.client import CandidateClient
 from worker.compiler.frontend.outputs import flatten_outputs
 from worker.compiler.frontend.seeds import SeededProgram, take_seed
-from worker.compiler.pipeline.build import build
-from worker.compiler.pipeline.package import package
 from worker.compiler.pipeline.translate import translate
-from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.verify import verify
 from worker.compiler.random_numbers import MULTIPLIERS, WORD, philox
-from worker.compiler.values import Benchmarked, StageContext
+from worker.compiler.values import StageContext
 from worker.errors import OperatorsUnsupportedError
 
 COUNT = 20_000
@@ -299,19 +295,13 @@ class Taking(nn.Module):
 Save = Callable[[nn.Module, Path], Path]
 
 
-def bundle_of(model: Path, folder: Path, context: StageContext, *inputs: str) -> Path:
-    captured = capture_file(model, *inputs)
-    verified = verify(build(tune(optimized(captured, context), context), context), context)
-    package(Benchmarked(verified=verified, result=benchmark_result(verified.built.library)), context)
-    return unpacked(context.output / "bundle.tar.zst", folder / "bundle")
-
-
 @pytest.fixture
 def bundled(context: StageContext, tmp_path: Path) -> Callable[..., Path]:
     """Compiles a model whose input is x=2x4."""
 
     def compiled(module: nn.Module, save: Save, *inputs: str) -> Path:
-        return bundle_of(save(module.eval(), tmp_path / "model"), tmp_path, context, *inputs)
+        path = save(module.eval(), tmp_path / "model")
+        return compile_to_bundle(capture_file(path, *inputs), context)
 
     return compiled
 
@@ -320,7 +310,8 @@ def bundled(context: StageContext, tmp_path: Path) -> Callable[..., Path]:
 def sampler_made(server: CandidateClient, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bundle of an exported sampler."""
     folder = tmp_path_factory.mktemp("sampler")
-    return bundle_of(exported(Sampler().eval(), folder / "model"), folder, make_context(folder, server))
+    captured = capture_file(exported(Sampler().eval(), folder / "model"))
+    return compile_to_bundle(captured, make_context(folder, server))
 
 
 @pytest.fixture

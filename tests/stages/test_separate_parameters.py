@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from capture_samples import capture_file
-from stage_samples import Function, Perceptron, capture_module, optimized
+from stage_samples import Function, Perceptron, capture_module, compile_to_library, optimized
 from torch import nn
 from tvm import relax
 
@@ -17,9 +17,7 @@ from bessemer.contract.base import now
 from bessemer.contract.stage import Stage
 from worker.candidates.client import LibraryCrashedError
 from worker.compiler.layout.separate_parameters import PREPARE, without_preparation
-from worker.compiler.pipeline.build import build
 from worker.compiler.pipeline.pipeline import Reached
-from worker.compiler.pipeline.tune import tune
 from worker.compiler.pipeline.verify import compare_outputs, verify
 from worker.compiler.values import Built, StageContext
 from worker.job.compilation import write_stopped
@@ -78,7 +76,7 @@ MODELS = {
 
 def built_separately(module: nn.Module, shape: tuple[int, ...], context: StageContext) -> Built:
     captured = capture_module(module, torch.randn(shape), parameters="separate")
-    return build(tune(optimized(captured, context), context), context)
+    return compile_to_library(captured, context)
 
 
 def test_a_job_that_stops_after_build_keeps_the_parameters(context: StageContext) -> None:

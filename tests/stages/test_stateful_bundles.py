@@ -9,18 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bundle_samples import ENVIRONMENT, NEEDS_COMPILER, execute, paste_program, printed, unpacked
+from bundle_samples import ENVIRONMENT, NEEDS_COMPILER, execute, paste_program, printed
 from capture_samples import capture_file
-from package_samples import benchmark_result
-from stage_samples import optimized
+from package_samples import compile_to_bundle
 from torch import nn
 
 from bessemer.bundle.manifest import Manifest
-from worker.compiler.pipeline.build import build
-from worker.compiler.pipeline.package import package
-from worker.compiler.pipeline.tune import tune
-from worker.compiler.pipeline.verify import verify
-from worker.compiler.values import Benchmarked, StageContext
+from worker.compiler.values import StageContext
 
 RUNS = 8
 IN_PYTHON = """
@@ -82,9 +77,7 @@ def bundled(context: StageContext, tmp_path: Path) -> Bundled:
     def compiled(**request: object) -> Path:
         torch.jit.save(script(), tmp_path / "model")
         captured = capture_file(tmp_path / "model", "x=3x4", constants={"rate": 2}, **request)
-        verified = verify(build(tune(optimized(captured, context), context), context), context)
-        package(Benchmarked(verified=verified, result=benchmark_result(verified.built.library)), context)
-        return unpacked(context.output / "bundle.tar.zst", tmp_path / "bundle")
+        return compile_to_bundle(captured, context)
 
     return compiled
 

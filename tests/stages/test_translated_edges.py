@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from stage_samples import Function, capture_module, optimized
+from stage_samples import Function, capture_module, compile_to_library
 
-from worker.compiler.pipeline.build import build
-from worker.compiler.pipeline.tune import tune
 from worker.compiler.values import StageContext
 from worker.tensors import as_array
 
@@ -225,7 +223,7 @@ EDGES = (
 def test_an_operator_agrees_with_torch_at_the_edges(edge: Edge, context: StageContext) -> None:
     model = Function(lambda _, *inputs: edge.operator(*inputs))
     captured = capture_module(model, *(torch.ones_like(each) for each in edge.inputs))
-    built = build(tune(optimized(captured, context), context), context)
+    built = compile_to_library(captured, context)
     with context.candidates.open_library(built.library, 1) as library:
         (found,) = library.run(tuple(map(as_array, edge.inputs)))
 
