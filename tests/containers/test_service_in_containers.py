@@ -109,7 +109,7 @@ def test_workers_verify_libraries_for_every_platform_of_linux(started: Started) 
         assert set(worker.capability.programs) == FOREIGN
 
 
-def test_a_device_in_a_container_verifies_and_measures(started: Started, model: Path, tmp_path: Path) -> None:
+def test_a_device_in_a_container_verifies_and_measures(started: Started, model: Path) -> None:
     """Its user owns nothing, its root is read-only, and it can reach the service only."""
     confined = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges")
     place = ("--tmpfs", "/tmp:exec,mode=1777,size=1g", "--network", "host", "--init")

@@ -411,5 +411,3 @@ PAIRS = (
     Sample("triangle", lambda a: a.sum() + torch.tril_indices(3, 4, 1), (N,)),
     *VOLUMES,
 )
-
-SAMPLES = (*ARITHMETIC, *POINTWISE, *REDUCTIONS, *INDEXING, *IMAGES, *COMPLEX, *PAIRS)

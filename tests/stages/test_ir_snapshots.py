@@ -128,7 +128,7 @@ def test_constants_are_numbered_as_the_script_numbers_them(context: StageContext
     assert len(lines) == 8
 
 
-def test_constants_that_do_not_fit_the_script_are_not_named(context: StageContext) -> None:
+def test_constants_that_do_not_fit_the_script_are_not_named() -> None:
     assert constant_lines('metadata["ir.GenericConst"][1]', {})[0].startswith("# The values of the constants")
     assert constant_lines("no constants", {}) == []
 

@@ -71,7 +71,7 @@ def test_a_library_reads_and_writes_where_its_user_has_the_arrays(context: Stage
     assert refused.startswith("input 'input_0' cannot be read as an array: ")
 
 
-def test_complex_arrays_are_not_copied_either(context: StageContext) -> None:
+def test_complex_arrays_are_not_copied_either() -> None:
     x = torch.rand(4, 64, dtype=torch.complex64)
     spec = run.Spec("x", (4, 64), "complex64")
     tensor = run._lent(spec, run._as_array(spec, x))

@@ -117,7 +117,7 @@ def test_the_health_check_is_whether_200_is_answered(port: int) -> None:
     assert [health(port, "/healthz"), health(port, "/readyz")] == [0, 1]
 
 
-def test_without_a_listener_the_health_check_fails(port: int) -> None:
+def test_without_a_listener_the_health_check_fails() -> None:
     with HTTPServer(("127.0.0.1", 0), _Answering) as gone:
         unused = gone.server_port
     assert health(unused, "/healthz") == 1

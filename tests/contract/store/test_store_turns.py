@@ -77,7 +77,7 @@ async def test_tenants_take_turns_whatever_their_tasks_priorities_and_needs(
 
 
 def test_tasks_are_taken_in_the_order_in_which_they_were_submitted(
-    settings: StoreSettings, queue: Queue, clients: list[DBOSClient]
+    queue: Queue, clients: list[DBOSClient]
 ) -> None:
     submitted = [
         Task(TaskKind.COMPILE, f"{6 - number}-late", needs="x86_64 znver4" if number % 2 else None)

@@ -216,7 +216,7 @@ async def test_only_functions_of_a_missing_key_are_compiled_for_it(
     assert list(cache._waiting.values()) == [Functions(SCOPE, own, text)]
 
 
-async def test_a_job_that_asks_again_and_again_fills_no_memory(cache: ObjectCache, job: JobObjects) -> None:
+async def test_a_job_that_asks_again_and_again_fills_no_memory(job: JobObjects) -> None:
     for first in range(0, 3 * MAX_OBJECTS, MAX_OBJECTS):
         keys = tuple(f"{number:064x}" for number in range(first, first + MAX_OBJECTS))
         assert (await job.find(ObjectsRequested(keys=keys))).keys == ()

@@ -120,7 +120,7 @@ def test_a_key_needs_a_sandbox(tmp_path: Path) -> None:
         WorkerSettings(signing_key=tmp_path / "key.pem", sandbox=SandboxMode.OFF)
 
 
-def test_a_job_cannot_read_the_key(rig: Rig, tmp_path: Path, keys: tuple[Path, Path]) -> None:
+def test_a_job_cannot_read_the_key(rig: Rig, keys: tuple[Path, Path]) -> None:
     private, _ = keys
     private.chmod(0o644)
     body = f"""
