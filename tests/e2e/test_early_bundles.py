@@ -4,25 +4,15 @@ import time
 from pathlib import Path
 
 import httpx
-import pytest
-import torch
 
 from bessemer.bundle.manifest import ARCHIVE, REPORT, REPORT_PAGE
 from bessemer.client import Client, Job
 from bessemer.contract.job import Event, EventType, JobState
 from bessemer.contract.options import BenchmarkOptions, TuneOptions
 from bessemer.contract.report import Report
-from examples.models import EXAMPLES
 
 LONG = TuneOptions(trials=5_000, publish_early=True)
 PATIENCE_SECONDS = 300.0
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("early") / "mlp.pt2"
-    torch.export.save(torch.export.export(EXAMPLES["mlp"].build().eval(), (torch.zeros(1, 784),)), path)
-    return path
 
 
 def wait_for_bundle(job: Job) -> None:

@@ -3,24 +3,14 @@
 from pathlib import Path
 
 import httpx
-import pytest
-import torch
 
 from bessemer.client import Client
 from bessemer.contract.job import JobState
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import Execution
 from bessemer.contract.stage import Stage
-from examples.models import EXAMPLES
 
 TARGETS = ["host", "x86-64-v2", "aarch64"]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("groups") / "mlp.pt2"
-    torch.export.save(torch.export.export(EXAMPLES["mlp"].build().eval(), (torch.zeros(1, 784),)), path)
-    return path
 
 
 def test_every_target_gets_its_own_verified_library(service: str, model: Path, tmp_path: Path) -> None:

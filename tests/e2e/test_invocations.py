@@ -1,7 +1,6 @@
 """Invocations on workers return what the bundle returns."""
 
 import io
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,12 +15,6 @@ from bessemer.errors import InvocationFailedError
 from examples.models import EXAMPLES
 
 BATCH = torch.export.Dim("batch", min=1, max=8)
-
-
-@pytest.fixture(scope="module")
-def client(service: str) -> Iterator[Client]:
-    with Client(service) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

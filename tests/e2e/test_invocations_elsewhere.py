@@ -1,6 +1,5 @@
 """Invocations of a library for another platform, whose program runs under emulation."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,10 @@ from examples.models import EXAMPLES
 
 
 @pytest.fixture(scope="module")
-def job(service: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    path = tmp_path_factory.mktemp("elsewhere") / "mlp.pt2"
-    torch.export.save(torch.export.export(EXAMPLES["mlp"].build().eval(), (torch.zeros(1, 784),)), path)
-    with Client(service) as client:
-        if not any("aarch64" in worker.capability.programs for worker in client.workers().items):
-            pytest.skip("the worker runs no programs for aarch64; see ci/emulators")
-        yield client.submit(path, target="aarch64", name="elsewhere").wait()
+def job(client: Client, model: Path) -> Job:
+    if not any("aarch64" in worker.capability.programs for worker in client.workers().items):
+        pytest.skip("the worker runs no programs for aarch64; see ci/emulators")
+    return client.submit(model, target="aarch64", name="elsewhere").wait()
 
 
 def test_an_invocation_runs_the_bundles_program(job: Job, tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
@@ -29,12 +27,6 @@ class Nested(nn.Module):
     def forward(self, batch: dict[str, Any], scale: int) -> dict[str, Any]:
         total = batch["left"] * scale + batch["right"][0] + batch["right"][1]
         return {"total": total, "parts": [total.relu()], "none": None}
-
-
-@pytest.fixture(scope="module")
-def client(service: str) -> Iterator[Client]:
-    with Client(service) as client:
-        yield client
 
 
 def test_a_bundle_is_called_as_the_module_is(client: Client, tmp_path: Path) -> None:

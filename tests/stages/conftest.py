@@ -1,4 +1,4 @@
-"""Imports as the zygote has them, the candidate server, and a fake installed package of extensions."""
+"""Imports as the zygote has them, the candidate server, a driver, and a fake package of extensions."""
 
 import sys
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from gpu_driver import build_driver
 from stage_samples import make_context
 
 from worker.candidates.client import CandidateClient
@@ -41,6 +42,12 @@ def warm() -> None:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CandidateClient]:
     with fork_server(tmp_path_factory.mktemp("server")) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a driver for GPUs that computes nothing."""
+    return build_driver(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,29 +48,24 @@ SORT_IMPORT = "tvm.contrib.sort.argsort"
 
 def add_module() -> tvm.IRModule:
     """``main(x) = x + 1``."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
-    with builder.function("main", [x]):
-        builder.emit_func_output(builder.emit(relax.op.add(x, relax.const(1.0, "float32"))))
-    return builder.get()
+    return _module(lambda x: relax.op.add(x, relax.const(1.0, "float32")))
 
 
 def heavy_module(elements: int) -> tvm.IRModule:
     """``main(x) = x + sum(w)`` with a constant ``w`` of ones."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
-    with builder.function("main", [x]):
-        total = builder.emit(relax.op.sum(relax.const(np.ones(elements, np.float32))))
-        builder.emit_func_output(builder.emit(relax.op.add(x, total)))
-    return builder.get()
+    return _module(lambda x: relax.op.add(x, relax.op.sum(relax.const(np.ones(elements, np.float32)))))
 
 
 def argsort_module() -> tvm.IRModule:
     """``main(x) = argsort(x)``, which calls a function of the extra runtime library."""
+    return _module(lambda x: relax.op.argsort(x, axis=-1, dtype="int64"))
+
+
+def _module(build: Callable[[relax.Expr], relax.Expr]) -> tvm.IRModule:
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
     with builder.function("main", [x]):
-        builder.emit_func_output(builder.emit(relax.op.argsort(x, axis=-1, dtype="int64")))
+        builder.emit_func_output(builder.emit(build(x)))
     return builder.get()
 
 

@@ -21,7 +21,6 @@ from tvm import relax
 from bessemer.bundle.manifest import LIBRARY, PARAMETERS, Manifest
 from bessemer.contract.base import now
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import BenchmarkResult
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.target import PresetTarget
 from worker.compiler.frontend.load import inspect_model
@@ -125,6 +124,14 @@ def programs(path: Path, other: nn.Module | None = None) -> Path:
     }
     package_pt2(str(path), exported_programs=exported)
     return path
+
+
+def shifted(path: Path) -> Path:
+    """The programs, of which ``decode`` has another bias."""
+    other = Cached().eval()
+    with torch.no_grad():
+        other.output.bias += 1
+    return programs(path, other)
 
 
 def codec(path: Path) -> Path:
@@ -496,11 +503,7 @@ def test_every_entry_point_runs_with_other_parameters(context: StageContext, tmp
 def test_parameters_of_one_name_and_other_values_are_both_in_the_file(
     context: StageContext, tmp_path: Path
 ) -> None:
-    shifted = Cached().eval()
-    with torch.no_grad():
-        shifted.output.bias += 1
-    path = programs(tmp_path / "model", shifted)
-    captured = capture_file(path, entries=PREFILL_AND_DECODE, parameters="separate")
+    captured = capture_file(shifted(tmp_path / "model"), entries=PREFILL_AND_DECODE, parameters="separate")
     verified = compile_and_verify(captured, context)
     assert verified.built.parameters is not None
     names = [tensor.name for tensor in verified.built.parameters.tensors]
@@ -540,23 +543,16 @@ def test_parameters_of_several_files_are_in_the_library_once(
 
 
 def test_the_report_counts_the_parameters_of_all_entry_points(context: StageContext, tmp_path: Path) -> None:
-    shifted = Cached().eval()
-    with torch.no_grad():
-        shifted.output.bias += 1
-    path = programs(tmp_path / "model", shifted)
-    verified = compile_and_verify(capture_file(path, entries=PREFILL_AND_DECODE), context)
-    report = make_report(Benchmarked(verified, *_results(verified)), context, now())
+    captured = capture_file(shifted(tmp_path / "model"), entries=PREFILL_AND_DECODE)
+    verified = compile_and_verify(captured, context)
+    result = benchmark_result(verified.built.library)
+    report = make_report(Benchmarked(verified, result, (result,)), context, now())
     (decode,) = verified.captured.others
-    assert report.model_parameters == decode.parameters + shifted.output.bias.numel()
+    assert report.model_parameters == decode.parameters + Cached().output.bias.numel()
     page = render(report)
     assert '<th scope="row">prefill: <code>output=8x64:float32' in page
     assert '<th scope="row">decode: <code>output=1x64:float32' in page
     assert "over 2 outputs of 2 entry points" in page
-
-
-def _results(verified: Verified) -> tuple[BenchmarkResult, tuple[BenchmarkResult, ...]]:
-    result = benchmark_result(verified.built.library)
-    return result, (result,) * len(verified.captured.others)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from gpu_driver import build_driver
 from own_device import OwnDevice
 from stage_samples import Perceptron, capture_module, optimized
 
@@ -28,11 +27,9 @@ SM_90 = resolve_target(PresetTarget(preset="cuda-sm_90"), "x86-64-v3", 2)
 
 
 @pytest.fixture
-def driver(tmp_path: Path) -> dict[str, str]:
+def driver(driver: Path) -> dict[str, str]:
     """The environment in which programs find the driver."""
-    (tmp_path / "driver").mkdir()
-    folder = build_driver(tmp_path / "driver")
-    return {"LD_LIBRARY_PATH": str(folder), "FAKE_CUDA_ARCH": "90", "FAKE_CUDA_STILL": "1"}
+    return {"LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_ARCH": "90", "FAKE_CUDA_STILL": "1"}
 
 
 def launched_by(environment: Mapping[str, str]) -> tuple[str, ...]:

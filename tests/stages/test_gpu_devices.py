@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from bundle_samples import unpacked
-from gpu_driver import build_driver
 from stage_samples import Perceptron, capture_module, compile_and_verify
 
 from bessemer.bundle.manifest import ARCHIVE
@@ -65,9 +64,8 @@ def run_on_device(bundle: Path, launcher: tuple[str, ...]) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_a_device_runs_the_bundle_on_its_gpu(bundle: Path, tmp_path: Path) -> None:
-    (tmp_path / "driver").mkdir()
-    log, driver = tmp_path / "log", build_driver(tmp_path / "driver")
+def test_a_device_runs_the_bundle_on_its_gpu(bundle: Path, driver: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
     launcher = ("env", f"LD_LIBRARY_PATH={driver}", f"FAKE_CUDA_LOG={log}", "FAKE_CUDA_ARCH=90")
     found = DeviceResult.model_validate(run_on_device(bundle, launcher))
     (entry,) = found.entries
@@ -83,10 +81,9 @@ def test_a_device_without_the_driver_says_so(bundle: Path) -> None:
 
 @pytest.mark.parametrize(("device", "status"), [("cuda", 0), ("cpu", 1)])
 def test_run_fails_unless_the_library_computes_where_it_should(
-    device: str, status: int, bundle: Path, tmp_path: Path
+    device: str, status: int, bundle: Path, driver: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "driver").mkdir()
-    settings = {"LD_LIBRARY_PATH": str(build_driver(tmp_path / "driver")), "FAKE_CUDA_ARCH": "90"}
+    settings = {"LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_ARCH": "90"}
     np.save(tmp_path / "x.npy", np.ones((1, 16), np.float32))
     command = [sys.executable, "run.py", "--device", device, "--input", f"input_0={tmp_path / 'x.npy'}"]
 
@@ -98,9 +95,8 @@ def test_run_fails_unless_the_library_computes_where_it_should(
     assert ("the library computes on cuda, not on cpu" in done.stderr) == bool(status)
 
 
-def test_a_session_runs_on_tensors_in_the_gpus_memory(bundle: Path, tmp_path: Path) -> None:
-    (tmp_path / "driver").mkdir()
-    log, driver = tmp_path / "log", build_driver(tmp_path / "driver")
+def test_a_session_runs_on_tensors_in_the_gpus_memory(bundle: Path, driver: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
     settings = {"LD_LIBRARY_PATH": str(driver), "FAKE_CUDA_LOG": str(log), "FAKE_CUDA_ARCH": "90"}
     command = [sys.executable, str(Path(__file__).with_name("gpu_tensors.py")), str(bundle)]
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 import zstandard
-from gpu_driver import build_driver
 from stage_samples import Perceptron, capture_module, compile_to_library, make_context
 
 from bessemer.contract.code import CODE_INDEX, CODE_TEXTS, CodeListing
@@ -19,12 +18,6 @@ from worker.compiler.values import Built
 
 SM_90 = resolve_target(PresetTarget(preset="cuda-sm_90"), "x86-64-v3", 2)
 NOT_INSTALLED = "this library computes on an NVIDIA GPU, and its driver (libcuda.so.1) is not installed here"
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the driver."""
-    return build_driver(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from gpu_driver import build_driver
 from stage_samples import Perceptron, capture_module, make_context, optimized
 from tvm import tirx
 
@@ -31,12 +30,6 @@ pytestmark = pytest.mark.usefixtures("warm")
 
 SM_90 = resolve_target(PresetTarget(preset="cuda-sm_90"), "x86-64-v3", 2)
 FAKE = Gpu(name="Fake GPU", arch="sm_90", memory_bytes=8 << 20, cuda="13.0", driver="")
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the driver."""
-    return build_driver(tmp_path_factory.mktemp("driver"))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from bessemer.contract.problem import ErrorCode
+from worker.compiler.values import Captured
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -137,6 +138,14 @@ CASES: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+def check(captured: Captured, module: nn.Module, calls: list[tuple[Tensor, Tensor]]) -> None:
+    """Assert that the program and the module agree."""
+    with torch.no_grad():
+        for found, call in zip(run_program(captured.program, *calls), calls, strict=True):
+            for one, other in zip(found, flat(module(*call)), strict=True):
+                np.testing.assert_allclose(one, other.numpy(), atol=1e-5)
+
+
 def flat(result: Any) -> list[Tensor]:
     return [result] if isinstance(result, Tensor) else [leaf for part in result for leaf in flat(part)]
 
@@ -154,10 +163,7 @@ def test_rows_of_any_lengths_agree_with_torch(name: str, save: Callable[..., Pat
 
     captured = capture_file(path, "x=" + "x".join(map(str, shape)), f"lengths={ROWS}:int64")
 
-    with torch.no_grad():
-        for found, call in zip(run_program(captured.program, *calls), calls, strict=True):
-            for one, other in zip(found, flat(module(*call)), strict=True):
-                np.testing.assert_allclose(one, other.numpy(), atol=1e-5)
+    check(captured, module, calls)
 
 
 @pytest.mark.sampled
@@ -177,10 +183,7 @@ def test_the_number_of_rows_and_steps_may_be_open(save: Callable[..., Path], tmp
         dimensions=("rows=2..8@3", "steps=2..16@7"),
     )
 
-    with torch.no_grad():
-        for found, call in zip(run_program(captured.program, *calls), calls, strict=True):
-            for one, other in zip(found, flat(module(*call)), strict=True):
-                np.testing.assert_allclose(one, other.numpy(), atol=1e-5)
+    check(captured, module, calls)
 
 
 def test_the_reference_lengths_go_from_the_longest_to_short_ones(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Every case runs twice, naive and scheduled, in the candidate server's processes; nothing runs here."""
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from family_samples import main_of, outputs_compiled
 from tvm import relax
 
 from worker.candidates.client import CandidateClient
-from worker.compiler.codegen.link import link_shared
 from worker.compiler.schedules.default import default_schedule, is_scheduled, schedule_rest
 from worker.compiler.schedules.processors import Machine, Tile, choose_tile
 from worker.compiler.target import host_mcpu
@@ -100,20 +99,8 @@ CASES = [
     Case("scalar", lambda a, b: op.add(a, b), ((), ())),
 ]  # fmt: skip
 
-_numbers = itertools.count()
-
 
 def lower(case: Case) -> tvm.IRModule:
-    builder = relax.BlockBuilder()
-    first_integer = len(case.shapes) - case.integers
-    inputs = [
-        relax.Var(f"x{index}", relax.TensorType(shape, "int64" if index >= first_integer else "float32"))
-        for index, shape in enumerate(case.shapes)
-    ]
-    with builder.function("main", inputs):
-        with builder.dataflow():
-            result = builder.emit_output(builder.normalize(case.build(*inputs)))
-        builder.emit_func_output(result)
     passes = [
         relax.transform.DecomposeOpsForInference(),
         relax.transform.LegalizeOps(),
@@ -121,7 +108,7 @@ def lower(case: Case) -> tvm.IRModule:
         relax.transform.FuseOps(),
         relax.transform.FuseTIR(),
     ]
-    return tvm.ir.transform.Sequential(passes)(builder.get())
+    return tvm.ir.transform.Sequential(passes)(main_of(case.build, *make_inputs(case)))
 
 
 def make_inputs(case: Case) -> tuple[np.ndarray, ...]:
@@ -132,16 +119,6 @@ def make_inputs(case: Case) -> tuple[np.ndarray, ...]:
         *(generator.standard_normal(shape, dtype="float32") for shape in floats),
         *(generator.integers(0, 7, shape) for shape in integers),
     )
-
-
-def run(
-    server: CandidateClient, module: tvm.IRModule, inputs: tuple[np.ndarray, ...], folder: Path
-) -> tuple[np.ndarray, ...]:
-    path = folder / f"{next(_numbers)}.so"
-    executable = tvm.compile(module, TARGET)
-    executable.export_library(str(path), fcompile=link_shared, workspace_dir=str(folder))
-    with server.open_library(path, threads=2) as library:
-        return library.run(inputs)
 
 
 @pytest.mark.sampled
@@ -158,9 +135,10 @@ def test_the_default_schedule_computes_what_the_naive_loops_compute(
     assert case.tiled <= any(sign in scheduled.script() for sign in ("T.unroll", "T.alloc_local"))
 
     inputs = make_inputs(case)
-    for ours, naive in zip(
-        run(server, scheduled, inputs, tmp_path), run(server, module, inputs, tmp_path), strict=True
-    ):
+    found, expected = (
+        outputs_compiled(server, each, TARGET, inputs, tmp_path) for each in (scheduled, module)
+    )
+    for ours, naive in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, naive, rtol=RELATIVE, atol=1e-5)
 
 

@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import logging
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -19,8 +17,8 @@ from bessemer.store.queue.dbos_engine import SCHEMA
 from bessemer.store.queue.dbos_queue import open_queue
 from bessemer.store.queue_port import CanTake, MostRunning, Queue, Task, TaskKind
 from bessemer.store.settings import StoreSettings
+from tests.queue_processes import next_line, worker_process
 
-ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 60
 
 
@@ -288,24 +286,6 @@ async def test_a_worker_that_stops_ends_its_handling_and_another_one_takes_the_t
     assert stopped.ended == [task]
     async with consuming(settings, successor, "worker-2"):
         await until(lambda: successor.ended == [task])
-
-
-@contextmanager
-def worker_process(settings: StoreSettings, worker_id: str) -> Iterator[subprocess.Popen[str]]:
-    script = [sys.executable, "-W", "error", "-m", "tests.contract.store.queue_worker"]
-    process = subprocess.Popen(
-        [*script, settings.model_dump_json(), worker_id], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def next_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
 
 
 def test_a_killed_workers_task_is_handled_again_when_it_returns(

@@ -114,6 +114,12 @@ def page(browser: Browser, live: LiveApp) -> Iterator[Page]:
     yield from watched(browser, live.url)
 
 
+@pytest.fixture
+def plain(browser: Browser, live: LiveApp) -> Iterator[Page]:
+    """A page of a browser that runs no scripts."""
+    yield from watched(browser, live.url, java_script_enabled=False)
+
+
 def watched(browser: Browser, url: str, **options: Any) -> Iterator[Page]:
     """A page of a service by its URL, watched to the end; Playwright's options of a context."""
     context = browser.new_context(base_url=url, **options)

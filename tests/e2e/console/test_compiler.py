@@ -1,23 +1,16 @@
 """Looking into the compiler from a browser, with and without scripts."""
 
 import re
-from collections.abc import Iterator
 
 import httpx
 import pytest
-from conftest import LiveApp, watched
-from playwright.sync_api import Browser, Page, expect
+from conftest import LiveApp
+from playwright.sync_api import Page, expect
 
 from tests.compiler_files import XSS, kept, module
 from tests.integration.app.app_samples import DIGEST, MODEL_BYTES, request
 
 LINES = "\n".join(f"        a{number} = {number}" for number in range(5000))
-
-
-@pytest.fixture
-def plain(browser: Browser, live: LiveApp) -> Iterator[Page]:
-    """A page of a browser that runs no scripts."""
-    yield from watched(browser, live.url, java_script_enabled=False)
 
 
 @pytest.fixture(scope="module")

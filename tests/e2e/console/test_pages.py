@@ -47,11 +47,6 @@ def phone(browser: Browser, live: LiveApp) -> Iterator[Page]:
     yield from watched(browser, live.url, viewport={"width": PHONE_WIDTH, "height": 844})
 
 
-@pytest.fixture
-def plain(browser: Browser, live: LiveApp) -> Iterator[Page]:
-    yield from watched(browser, live.url, java_script_enabled=False)
-
-
 def opened(page: Page, path: str, rows: HostileRows) -> None:
     """Open a page of the compilation that succeeded, and everything on it that is folded away."""
     page.goto(filled(path, {"id": rows.succeeded, "digest": rows.model}))

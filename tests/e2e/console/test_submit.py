@@ -3,12 +3,11 @@
 import hashlib
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import LiveApp, watched
-from playwright.sync_api import Browser, Page, Route, expect
+from conftest import LiveApp
+from playwright.sync_api import Page, Route, expect
 
 from app.console.uploads import PART_BYTES
 from bessemer.contract.problem import ErrorCode, make_problem
@@ -17,12 +16,6 @@ from tests.integration.app.app_samples import WITH_SHAPES, WITHOUT_SHAPES
 from tests.tenant_data import own
 
 ONE_COMPILATION = re.compile(r"/console/compilations/[0-9a-f]{32}$")
-
-
-@pytest.fixture
-def plain(browser: Browser, live: LiveApp) -> Iterator[Page]:
-    """A page of a browser that runs no scripts."""
-    yield from watched(browser, live.url, java_script_enabled=False)
 
 
 def file_of(folder: Path, name: str, size: int) -> tuple[Path, str]:

@@ -142,6 +142,15 @@ class PlayedWorker:
         return Artifact(name=name, digest=blob.digest, size_bytes=blob.size_bytes, media_type=media_type)
 
 
+def take_database_away(service: Service) -> Path:
+    """Put a folder in the place of the database's file; the file is beside it, as ``.away``."""
+    file = service.settings.folder / "bessemer.sqlite"
+    file.rename(file.with_suffix(".away"))
+    file.mkdir()
+    service.store.database.close()
+    return file
+
+
 def look_anew(app: FastAPI) -> None:
     """Have the next answer read the queue; else it may show it as it was seconds ago."""
     service: Service = app.state.service

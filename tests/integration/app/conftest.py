@@ -9,6 +9,7 @@ import httpx
 import pytest
 from app_samples import DIGEST, MODEL_BYTES, UPLOAD_LIMIT_BYTES, PlayedWorker, submitted
 from fastapi import FastAPI
+from oidc_issuer import Issuer, running_issuer
 from server_process import ServerProcess, running_app
 
 from app.main import create_app
@@ -88,6 +89,12 @@ async def model(api: httpx.AsyncClient) -> str:
 async def job(api: httpx.AsyncClient, model: str) -> str:
     """The id of a queued compilation."""
     return await submitted(api)
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    with running_issuer() as issuer:
+        yield issuer
 
 
 @pytest.fixture

@@ -1,13 +1,15 @@
 """Who may call the app: keys, tokens, scopes, failed logins and the audit log."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
+from app_samples import take_database_away
 from fastapi import FastAPI
-from oidc_issuer import AUDIENCE, Issuer, running_issuer
+from oidc_issuer import AUDIENCE, Issuer
 from pydantic import SecretStr
 
 from app.identity.failed_logins import LIMIT, MAX_ADDRESSES, FailedLogins
@@ -33,6 +35,19 @@ def bearer(key: str) -> dict[str, str]:
 
 def make_key(service: Service, scope: Scope = Scope.COMPILE, tenant: str = "vision") -> str:
     return service.store.keys.create(KeyRequest(tenant=tenant, scope=scope)).key
+
+
+@asynccontextmanager
+async def started(
+    settings: AppSettings, **changes: object
+) -> AsyncIterator[tuple[httpx.AsyncClient, Service]]:
+    """A client without a key, and the service, under changed settings."""
+    app = create_app(settings.model_copy(update=changes))
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
+    ):
+        yield client, app.state.service
 
 
 PUBLIC = ("/", "/docs", "/openapi.json", "/healthz", "/readyz")
@@ -207,23 +222,13 @@ async def test_a_change_that_ends_in_an_error_is_audited(
 
 
 @pytest.fixture
-def issuer() -> Iterator[Issuer]:
-    with running_issuer() as issuer:
-        yield issuer
-
-
-@pytest.fixture
 async def ci(settings: AppSettings, issuer: Issuer, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     policy = tmp_path / "policy.toml"
     policy.write_text(
         f"[[issuers]]\nurl = '{issuer.url}'\naudience = '{AUDIENCE}'\n"
         "[[issuers.rules]]\nclaims = { repository = 'acme/vision' }\ntenant = 'vision'\n"
     )
-    app = create_app(settings.model_copy(update={"auth": AuthMode.AUTO, "oidc_policy": policy}))
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
-    ):
+    async with started(settings, auth=AuthMode.AUTO, oidc_policy=policy) as (client, _):
         yield client
 
 
@@ -240,20 +245,12 @@ async def test_a_ci_job_needs_no_key(ci: httpx.AsyncClient, issuer: Issuer) -> N
 async def test_without_keys_a_service_on_loopback_asks_for_none(
     route: str, settings: AppSettings, tmp_path: Path
 ) -> None:
-    app = create_app(settings.model_copy(update={"auth": AuthMode.AUTO}))
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
-    ):
+    async with started(settings, auth=AuthMode.AUTO) as (client, _):
         assert (await client.get(route)).status_code == 200
 
 
 async def test_the_first_key_counts_at_once(settings: AppSettings) -> None:
-    app = create_app(settings.model_copy(update={"auth": AuthMode.AUTO}))
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
-    ):
+    async with started(settings, auth=AuthMode.AUTO) as (client, _):
         created = await client.post("/v1/keys", json={"scope": "admin"})
         assert created.status_code == 201
         assert (await client.get("/v1/keys")).status_code == 401
@@ -264,18 +261,11 @@ async def test_the_first_key_counts_at_once(settings: AppSettings) -> None:
 async def test_nobody_is_an_administrator_without_a_key_while_the_database_is_away(
     has_key: bool, settings: AppSettings
 ) -> None:
-    app = create_app(settings.model_copy(update={"auth": AuthMode.AUTO}))
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
-    ):
+    async with started(settings, auth=AuthMode.AUTO) as (client, service):
         assert (await client.get("/metrics")).status_code == 200
         if has_key:
-            make_key(app.state.service)
-        file = settings.folder / "bessemer.sqlite"
-        file.rename(file.with_suffix(".away"))
-        file.mkdir()
-        app.state.service.store.database.close()
+            make_key(service)
+        file = take_database_away(service)
         away = await client.get("/metrics")
         assert (away.status_code, away.json()["code"]) == (503, "unavailable")
         assert (await client.get("/healthz")).status_code == 200
@@ -294,10 +284,7 @@ async def test_a_key_that_has_expired_is_refused_while_the_database_is_away_too(
     monkeypatch.setattr("app.identity.login.CACHE_SECONDS", 0.0)
     created = front.store.keys.create(KeyRequest(scope=Scope.ADMIN, expires_days=1))
     assert (await api.get("/metrics", headers=bearer(created.key))).status_code == 200
-    file = front.settings.folder / "bessemer.sqlite"
-    file.rename(file.with_suffix(".away"))
-    file.mkdir()
-    front.store.database.close()
+    take_database_away(front)
     moment = created.created_at + timedelta(days=days)
     monkeypatch.setattr("app.identity.login.now", lambda: moment)
     assert (await api.get("/metrics", headers=bearer(created.key))).status_code == status
@@ -307,11 +294,7 @@ async def test_the_administrators_key_of_the_settings_works_until_it_is_replaced
     settings: AppSettings,
 ) -> None:
     for key, replaced in ((ADMIN_KEY, None), (ADMIN_KEY.replace("0a_", "0b_"), ADMIN_KEY)):
-        app = create_app(settings.model_copy(update={"admin_key": SecretStr(key)}))
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client,
-        ):
+        async with started(settings, admin_key=SecretStr(key)) as (client, _):
             assert (await client.get("/v1/keys", headers=bearer(key))).status_code == 200
             if replaced is not None:
                 assert (await client.get("/v1/keys", headers=bearer(replaced))).status_code == 401

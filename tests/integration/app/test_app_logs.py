@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from app_samples import DIGEST, MODEL_BYTES, request
+from app_samples import DIGEST, MODEL_BYTES, request, take_database_away
 from httpx import AsyncClient
 from server_process import running_app
 
@@ -202,10 +202,7 @@ async def test_an_answer_that_tells_a_client_nothing_more_leaves_its_cause_in_th
         key = front.store.keys.create(KeyRequest()).key
         api.headers["Authorization"] = f"Bearer {key}"
         assert (await api.get("/v1/compilations")).status_code == 200
-    file = front.settings.folder / "bessemer.sqlite"
-    file.rename(file.with_suffix(".away"))
-    file.mkdir()
-    front.store.database.close()
+    take_database_away(front)
     answer = await api.get(f"/v1/compilations/{job}")
     entries = map(json.loads, caplog.text.splitlines())
     (entry,) = (entry for entry in entries if entry["logger"] == "app.http.problems")

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 
-from app_samples import MODEL_BYTES, PlayedWorker, worker
+from app_samples import MODEL_BYTES, PlayedWorker, take_database_away, worker
 from httpx import AsyncClient
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -88,10 +88,7 @@ async def test_without_the_database_the_app_says_what_it_knows(api: AsyncClient,
     api.headers["Authorization"] = f"Bearer {key}"
     await scraped(api)
     await api.get("/healthz")
-    file = front.settings.folder / "bessemer.sqlite"
-    file.rename(file.with_suffix(".away"))
-    file.mkdir()
-    front.store.database.close()
+    take_database_away(front)
     samples = await scraped(api)
     assert samples["bessemer_database_up", ()] == 0
     assert samples["bessemer_http_requests_total", ("GET", "/healthz", "200")] == 1

@@ -3,12 +3,9 @@
 import asyncio
 import contextlib
 import json
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,9 +25,9 @@ from bessemer.store.queue.reaper import Leases, Reaper
 from bessemer.store.queue_port import Handle, Task, TaskKind
 from bessemer.telemetry.logs import LogFormat, make_formatter
 from tests.inspections import inspected
+from tests.queue_processes import next_line, worker_process
 from tests.tenant_data import inspection_of, own
 
-ROOT = Path(__file__).parents[3]
 PATIENCE_SECONDS = 60
 
 
@@ -50,24 +47,6 @@ async def consuming(service: Service, handle: Handle) -> AsyncIterator[None]:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
-
-
-@contextmanager
-def worker_process(service: Service, worker_id: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.contract.store.queue_worker"]
-    process = subprocess.Popen(
-        [*command, service.settings.model_dump_json(), worker_id], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def next_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
 
 
 def submit(service: Service, job_id: str) -> None:
@@ -177,7 +156,7 @@ async def test_what_a_worker_had_in_hand_is_put_back_once_it_is_lost(
 ) -> None:
     submit(eager, "stuck-job")
     eager.for_caller(ANONYMOUS).try_enqueue(own(eager.store).jobs, "stuck-job")
-    with worker_process(eager, "w1") as process:
+    with worker_process(eager.settings, "w1") as process:
         assert next_line(process) == "compile:stuck-job"
     if known:
         eager.store.workers.beat(worker())

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import httpx
@@ -29,12 +29,6 @@ RULES = [
     {"claims": {"repository": "acme/vision", "ref": "refs/heads/*"}, "tenant": "vision", "scope": "compile"},
     {"claims": {"repository": "acme/*"}, "tenant": "guests", "scope": "read"},
 ]
-
-
-@pytest.fixture
-def issuer() -> Iterator[Issuer]:
-    with running_issuer() as issuer:
-        yield issuer
 
 
 @pytest_asyncio.fixture
