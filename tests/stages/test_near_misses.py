@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 import tvm
 from test_stored_records import SEARCHES, KeptHere, run
-from test_tune_search import HOST, server, two_layers
+from test_tune_search import HOST, two_layers
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
@@ -30,8 +30,6 @@ from worker.compiler.tuning.tasks import known_tasks
 from worker.protocol.order import RecordsAnswer
 
 pytestmark = pytest.mark.usefixtures("warm")
-
-__all__ = ["server"]
 
 TARGET = compile_target(HOST).llvm
 

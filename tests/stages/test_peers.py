@@ -1,6 +1,5 @@
 """Other runtimes in processes of their own, on a small network."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import torch
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import Peer
 from worker.candidates.client import CandidateClient, LibraryCrashedError
-from worker.candidates.server import fork_server
 from worker.compiler.peers.ceiling import CeilingProbe
 from worker.compiler.peers.executors import EAGER, PeerExecutor, PeerModel, Runtime, missing_package
 from worker.compiler.values import WHOLE
@@ -28,12 +26,6 @@ class Net(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = torch.relu(self.hidden(x))
         return hidden, hidden.sum(dim=1)
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path) as client:
-        yield client
 
 
 def saved(folder: Path) -> PeerModel:

@@ -15,7 +15,7 @@ import torch
 import tvm
 from stage_samples import Function, capture_module, optimized
 from stage_samples import make_context as stage_context
-from test_tune_search import HOST, Told, check_outputs, make_context, make_inputs, server, two_layers
+from test_tune_search import HOST, Told, check_outputs, make_context, make_inputs, two_layers
 from torch import nn
 
 from bessemer.contract.cost_model import MeasuredFunction
@@ -51,8 +51,6 @@ from worker.protocol.messages import (
 from worker.protocol.order import RecordsAnswer
 
 pytestmark = pytest.mark.usefixtures("warm")
-
-__all__ = ["server"]
 
 
 @dataclass

@@ -27,7 +27,6 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
 from worker.candidates.client import CandidateClient, LibraryCrashedError, ModelProcess
 from worker.candidates.requests import BuildBatch, BuildCandidate, BuildOutcome, MeasureBatch, MeasureOutcome
-from worker.candidates.server import fork_server
 from worker.compiler.codegen.link import link_shared
 from worker.compiler.pipeline.tune import tune
 from worker.compiler.schedules.default import follow_plans, is_scheduled, schedule_rest
@@ -106,12 +105,6 @@ class Told(JobObserver):
     def rounds(self) -> list[tuple[int, int, str]]:
         """The steps since the first round."""
         return [step for step in self.steps if not step[2].startswith(("timing", "reading"))]
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[CandidateClient]:
-    with fork_server(tmp_path) as client:
-        yield client
 
 
 def two_layers(rows: int | tirx.Var = 32) -> tvm.IRModule:
