@@ -11,11 +11,11 @@ from bessemer.contract.offers import Offers
 from bessemer.contract.problem import ErrorCode, Problem, make_problem
 from bessemer.contract.queue import QueueName
 from bessemer.contract.request import CompilationRequest, Entry
-from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import Worker
 from bessemer.contract.structure import ArgumentStructure, CallStructure
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.tensor import parse_input_spec
+from tests.workers import some_worker
 
 DIGEST, OTHER = "0" * 64, "1" * 64
 KNOWN = Signature(
@@ -181,18 +181,7 @@ def test_a_size_that_was_exported_fixed_is_named(size: str) -> None:
 
 
 def worker(limit_seconds: float | None, *queues: QueueName) -> Worker:
-    return Worker(
-        id=str(limit_seconds),
-        host="here",
-        processor="any",
-        mcpu="znver4",
-        cores=2,
-        limit_seconds=limit_seconds,
-        versions={},
-        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
-        queues=queues or tuple(QueueName),
-        seen_at=now(),
-    )
+    return some_worker(id=str(limit_seconds), limit_seconds=limit_seconds, queues=queues or tuple(QueueName))
 
 
 @pytest.mark.parametrize(

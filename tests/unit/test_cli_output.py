@@ -36,8 +36,7 @@ from bessemer.contract.problem import ErrorCode, FieldError, SourcePlace, make_p
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
 from bessemer.contract.report import OperatorUse, Preflight
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.sandbox import SandboxMode, SandboxStatus
-from bessemer.contract.service import RunningTask, Worker, WorkerList
+from bessemer.contract.service import RunningTask, WorkerList
 from bessemer.contract.stage import Stage
 from bessemer.errors import (
     AnswerInvalidError,
@@ -50,6 +49,7 @@ from bessemer.errors import (
     UnreachableError,
     problem_error,
 )
+from tests.workers import some_worker
 
 ROOT = Path(__file__).parents[2]
 FORBIDDEN = {
@@ -307,17 +307,8 @@ def test_workers_are_a_table_with_a_row_for_each_task() -> None:
         RunningTask(kind=kind, id="0123456789abcdef" * 4, began_at=at - timedelta(seconds=90), stage=stage)
         for kind, stage in ((TaskKind.COMPILE, Stage.TUNE), (TaskKind.INSPECT, None))
     )
-    worker = Worker(
-        id="w1",
-        host="h",
-        processor="p",
-        mcpu="m",
-        cores=2,
-        versions={"torch": "2.13.0"},
-        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
-        running=tasks,
-        seen_at=at - timedelta(seconds=1),
-    )
+    seen_at = at - timedelta(seconds=1)
+    worker = some_worker(mcpu="m", versions={"torch": "2.13.0"}, running=tasks, seen_at=seen_at)
     workers = WorkerList(items=(worker, worker.model_copy(update={"running": ()})))
     rows = list(worker_rows(workers, at))
     assert [row[0] for row in rows] == ["w1", "", "w1"]

@@ -10,27 +10,17 @@ from bessemer.contract.capability import Capability, Needs, lacks
 from bessemer.contract.device import Device, DeviceList, platforms_of, serving
 from bessemer.contract.queue import QueueName
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import Worker, WorkerList, missing, takers_of
 from bessemer.errors import NoWorkerError
 from bessemer.store.rows.device_tasks import LivePlatforms
+from tests.workers import some_worker
 
 ARM = Needs("aarch64", "generic")
 CAPABILITY = Capability(architecture="x86_64", foreign=("aarch64",), processors={"znver4": ("avx512f",)})
 
 
 def a_worker(capability: Capability = CAPABILITY) -> Worker:
-    return Worker(
-        id="w1",
-        host="h",
-        processor="p",
-        mcpu="znver3",
-        cores=2,
-        versions={},
-        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
-        capability=capability,
-        seen_at=now(),
-    )
+    return some_worker(mcpu="znver3", capability=capability)
 
 
 def a_device(name: str, platform: str) -> Device:

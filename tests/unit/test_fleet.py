@@ -2,13 +2,12 @@
 
 import pytest
 
-from bessemer.contract.base import now
 from bessemer.contract.capability import Capability, Gpu, Needs
 from bessemer.contract.fleet import Means, Support, offered, support
 from bessemer.contract.queue import QueueName
-from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import Worker
 from bessemer.contract.target import GPU_ARCHITECTURES, PRESETS
+from tests.workers import some_worker
 
 X86 = Capability(
     architecture="x86_64",
@@ -23,18 +22,7 @@ H100 = CUDA.model_copy(update={"gpus": (Gpu(name="H100", arch="sm_90", memory_by
 
 
 def a_worker(capability: Capability, *queues: QueueName) -> Worker:
-    return Worker(
-        id="w",
-        host="h",
-        processor="p",
-        mcpu="haswell",
-        cores=2,
-        versions={},
-        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
-        seen_at=now(),
-        queues=queues or tuple(QueueName),
-        capability=capability,
-    )
+    return some_worker(mcpu="haswell", queues=queues or tuple(QueueName), capability=capability)
 
 
 @pytest.mark.parametrize(

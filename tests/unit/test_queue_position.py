@@ -12,13 +12,13 @@ from bessemer.contract.capability import Capability, Needs, lacks, needs_of
 from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.queue import QueueName, QueuePlace, TaskKind
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.sandbox import SandboxMode, SandboxStatus
 from bessemer.contract.service import A_LIVE_WORKER, RunningTask, Worker
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from bessemer.contract.tenant_turns import Turns
 from bessemer.store.queue_port import job_kind
 from bessemer.store.rows.queued_jobs import QueuedGroup
+from tests.workers import some_worker
 
 OWN = "own"
 NO_TURNS = Turns()
@@ -53,18 +53,8 @@ def job(number: int, priority: int = 0, target: str = "host", stop_after: Stage 
 def worker(name: str, capability: Capability = WIDE, busy_seconds: float | None = None) -> Worker:
     began_at = NOON - timedelta(seconds=busy_seconds or 0)
     task = RunningTask(kind=TaskKind.COMPILE, id="running-1", began_at=began_at)
-    return Worker(
-        id=name,
-        host="h",
-        processor="p",
-        mcpu="m",
-        cores=2,
-        versions={},
-        sandbox=SandboxStatus(mode=SandboxMode.OFF, layers=()),
-        running=() if busy_seconds is None else (task,),
-        capability=capability,
-        seen_at=NOON,
-    )
+    running = () if busy_seconds is None else (task,)
+    return some_worker(id=name, mcpu="m", running=running, capability=capability, seen_at=NOON)
 
 
 def placed(

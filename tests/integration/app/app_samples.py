@@ -23,6 +23,7 @@ from bessemer.contract.tensor import DType, TensorSpec
 from bessemer.store.rows.lifecycle import Attempt
 from bessemer.store.store import Store
 from tests.tenant_data import started
+from tests.workers import some_worker
 
 UPLOAD_LIMIT_BYTES = 4096
 MODEL_BYTES = b"a model, as far as the front end can tell"
@@ -84,16 +85,7 @@ async def submitted(api: httpx.AsyncClient, **fields: object) -> str:
 
 def worker(sandbox: SandboxStatus = CONFINED) -> Worker:
     """A worker that was seen just now."""
-    return Worker(
-        id="w1",
-        host="h",
-        processor="p",
-        mcpu="znver4",
-        cores=2,
-        versions={},
-        sandbox=sandbox,
-        seen_at=now(),
-    )
+    return some_worker(sandbox=sandbox)
 
 
 @dataclass(frozen=True)
