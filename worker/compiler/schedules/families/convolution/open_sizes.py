@@ -116,9 +116,7 @@ class _Writer:
         if self.border is None:
             return tasks
         copy = self.border.body.writes[0].source
-        copying = copy_rows(
-            self.border, self.runs_parallel, is_blocked=len(copy.shape) == len(self.main.spatial)
-        )
+        copying = copy_rows(self.border, self.runs_parallel)
         return nest.sequence(nest.declare(copy), copying, tasks)
 
     @property
