@@ -63,14 +63,14 @@ def test_named_inputs_fix_all_sizes(tmp_path: Path) -> None:
 
 
 def test_sizes_that_the_importer_cannot_keep_dynamic_are_reported(tmp_path: Path) -> None:
-    module = Function(lambda model, x: torch.nn.functional.interpolate(x, scale_factor=2.0))
+    module = Function(lambda model, x: nn.functional.interpolate(x, scale_factor=2.0, mode="bicubic"))
     dims = ({0: BATCH, 2: LENGTH},)
     captured = capture_file(saved(tmp_path / "model", module, (torch.randn(2, 3, 6, 6),), dims))
     with pytest.raises(JobError) as caught:
         translate(captured, make_context(tmp_path))
     assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED
     assert "x_0 from 1 to 64" in caught.value.detail
-    assert caught.value.places[0].operator == "aten.upsample_nearest2d.vec"
+    assert caught.value.places[0].operator == "aten.upsample_bicubic2d.vec"
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,45 @@ CONVOLUTIONS = nn.Sequential(
     nn.AdaptiveAvgPool2d(1), nn.Flatten(),
 )  # fmt: skip
 MIXED = {0: BATCH, 1: LENGTH}
+HEIGHT = torch.export.Dim("height", min=9, max=400)
+WIDTH = torch.export.Dim("width", min=9, max=400)
+
+
+class Images(nn.Module):
+    """Convolutions and pools of every kind, with and without borders, residuals and joins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 32, 5, stride=2, padding=2), nn.BatchNorm2d(32), nn.GELU())
+        self.pool = nn.MaxPool2d(3, 1, 1)
+        self.depthwise = nn.Conv2d(32, 32, 3, padding=2, dilation=2, groups=32)
+        self.grouped = nn.Conv2d(32, 48, 3, padding=1, groups=4)
+        self.wide = nn.Conv2d(80, 33, (1, 3))
+        self.average = nn.AvgPool2d(2, 1, 1, count_include_pad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.pool(self.stem(x))
+        y = (y + self.depthwise(y)).relu()
+        return self.average(self.wide(torch.cat([self.grouped(y), y], 1))).mean((2, 3))
+
+
+def resized(_: Any, x: torch.Tensor) -> torch.Tensor:
+    larger = nn.functional.interpolate(x, scale_factor=2.0)
+    smooth = nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear")
+    aligned = nn.functional.interpolate(x, size=larger.shape[2:], mode="bilinear", align_corners=True)
+    return larger + smooth * aligned
+
+
+def sliced(_: Any, x: torch.Tensor) -> torch.Tensor:
+    length = x.shape[1]
+    parts = [x[:, -3:], x[:, length - 2 :], x[:, -(length - 2) :], x[:, 1:-1], x[:, ::2], x[:, -1:].relu()]
+    return torch.cat([*parts, x.transpose(1, 2)[..., : length - 2].transpose(1, 2)], 1)
+
+
+def indexed(_: Any, x: torch.Tensor) -> torch.Tensor:
+    places = torch.arange(x.shape[1])
+    return x[:, places, (x[0, :, 0] > 0).long() * -3] + x[0, places[:, None], places[None, :] % 4].sum(1)
+
 
 CASES = {
     "linear-rows": Case(
@@ -147,6 +186,31 @@ CASES = {
         ((1, 1), (7, 5), (2, 197), (64, 2048)),
     ),
     "convolutions": Case(CONVOLUTIONS, (2, 3, 22, 26), {0: BATCH}, ((1, 3, 22, 26), (7, 3, 22, 26))),
+    "images": Case(
+        Images(),
+        (2, 3, 64, 64),
+        {0: BATCH, 2: HEIGHT, 3: WIDTH},
+        ((1, 3, 9, 9), (2, 3, 10, 400), (3, 3, 63, 65), (1, 3, 224, 31)),
+    ),
+    "heights": Case(
+        nn.Sequential(nn.Conv2d(16, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        (1, 16, 30, 12),
+        {2: HEIGHT},
+        ((1, 16, 9, 12), (1, 16, 100, 12)),
+    ),
+    "sequences": Case(
+        nn.Sequential(nn.Conv1d(2, 40, 7, stride=3), nn.GELU(), nn.Conv1d(40, 64, 3, padding=1), nn.SiLU()),
+        (2, 2, 100),
+        {0: BATCH, 2: torch.export.Dim("samples", min=20, max=4000)},
+        ((1, 2, 20), (2, 2, 61), (1, 2, 4000)),
+    ),
+    "resized": Case(
+        Function(resized), (1, 3, 12, 16), {2: HEIGHT, 3: WIDTH}, ((1, 3, 9, 9), (1, 3, 33, 70))
+    ),
+    "slices": Case(
+        Function(sliced), (2, 8, 30), {1: torch.export.Dim("rows", min=4, max=28)}, ((2, 4, 30), (2, 27, 30))
+    ),
+    "indices": Case(Function(indexed), (2, 6, 4), MIXED, ((1, 2, 4), (5, 33, 4))),
     "movement": Case(
         Function(lambda model, x: torch.cat([x.transpose(1, 2).relu(), x.transpose(1, 2)[:, 2:]], 1)),
         (2, 6, 9),

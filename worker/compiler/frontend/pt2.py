@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from torch._export.utils import _get_shape_env_from_gm
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.export.pt2_archive._package import PT2ArchiveReader, _load_exported_programs
@@ -224,9 +225,19 @@ def _read_with_containers(path: Path) -> Programs:
 def _read(path: Path) -> Programs:
     """The programs by name; a file of ``torch.export.save`` has one, ``forward``."""
     with path.open("rb") as file:
-        if _is_legacy(path):
-            return {FORWARD: (torch.export.load(file), None)}
-        return _read_programs(file)
+        is_legacy = _is_legacy(path)
+        programs: Programs = {FORWARD: (torch.export.load(file), None)} if is_legacy else _read_programs(file)
+    for program, _ in programs.values():
+        _forget_ranges_of_expressions(program)
+    return programs
+
+
+def _forget_ranges_of_expressions(program: ExportedProgram) -> None:
+    """Keep only the ranges of symbols: with one of ``4*h``, torch 2.13 cannot decompose a loaded program."""
+    shapes = _get_shape_env_from_gm(program.graph_module)
+    if shapes is not None:
+        for expression in [size for size in shapes.var_to_range if not size.is_symbol]:
+            del shapes.var_to_range[expression]
 
 
 def _read_programs(file: BinaryIO) -> Programs:

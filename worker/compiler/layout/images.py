@@ -35,7 +35,10 @@ IMAGE_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 
 class Image(NamedTuple):
-    """A tensor ``[N, C, *sizes]`` with known channels; one to three sizes are known, or one or two open."""
+    """A tensor ``[N, C, *sizes]`` with known channels and one to three sizes.
+
+    If one of at most two sizes is known only when the library runs, all are ``OPEN``.
+    """
 
     channels: int
     sizes: Sizes
@@ -43,7 +46,7 @@ class Image(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether the sizes are ``OPEN``: one of them is known only when the library runs."""
+        """Whether the sizes are ``OPEN``."""
         return OPEN in self.sizes
 
 

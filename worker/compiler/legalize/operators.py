@@ -17,11 +17,8 @@ from functools import partial
 from math import prod
 from typing import Any
 
-import tvm
 from tvm import relax, te, tirx, topi
 from tvm.ir import GenericConst
-from tvm.sym import Analyzer
-from tvm.tirx.analysis import undefined_vars
 
 from worker.compiler.layout.extremes import Reduce, extreme
 from worker.compiler.layout.relax_graph import static_shape
@@ -34,8 +31,6 @@ from worker.compiler.legalize.scan import PRODUCT, SUM, Join, write_scan
 from worker.compiler.legalize.scatter import scatter_elements
 from worker.compiler.legalize.sorting import argsort, topk
 from worker.compiler.schedules.processors import current_machine
-
-_MAX_SIZE = 2**31
 
 
 def _extreme(is_largest: bool) -> Rule:
@@ -202,41 +197,6 @@ def _gather(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     return bb.call_te(gather, *call.args, primfunc_name_hint="gather_elements")
 
 
-def _slice(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr | None:
-    """``strided_slice`` of dynamic sizes. TVM's result has branches in its shape, which cannot be fused."""
-    data, *given = call.args
-    axes, begins, _, *rest = (list(part.fields) for part in given)
-    steps = rest[0] if rest else [tirx.IntImm("int64", 1)] * len(axes)
-    sizes = {int(axis) % call.ty.ndim: data.ty.shape[int(axis)] for axis in axes}
-    is_static = static_shape(call) is not None and static_shape(data) is not None
-    if is_static or not all(isinstance(step, tirx.IntImm) for step in steps):
-        return None
-    firsts = [_from_front(begin, size) for begin, size in zip(begins, sizes.values(), strict=True)]
-
-    def cut(source: te.Tensor, length: Any, *first: Any) -> te.Tensor:
-        moves = dict(zip(sizes, zip(first, map(int, steps), strict=True), strict=True))
-
-        def element(*place: Any) -> Any:
-            at = list(place)
-            for axis, (start, step) in moves.items():
-                at[axis] = start + place[axis] * step
-            return source(*at)
-
-        return te.compute(list(length), element, "slice")
-
-    return bb.call_te(cut, data, list(call.ty.shape), *firsts, primfunc_name_hint="strided_slice")
-
-
-def _from_front(begin: Any, size: Any) -> Any:
-    """Where a slice begins; negative numbers count from the end."""
-    analyzer = Analyzer()
-    for variable in {*undefined_vars(begin), *undefined_vars(size)}:
-        analyzer.bind(variable, tvm.ir.Range.from_min_extent(1, _MAX_SIZE))
-    if analyzer.can_prove(begin < 0):
-        return analyzer.simplify(tirx.max(size + begin, 0))
-    return begin
-
-
 def _fused_multiply_add(bb: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """``ewise_fma``, which TVM does not legalize."""
 
@@ -261,7 +221,6 @@ _RULES: dict[str, Rule] = {
     "relax.min": _extremes(is_largest=False),
     "relax.nn.group_norm": group_norm,
     "relax.nn.instance_norm": instance_norm,
-    "relax.strided_slice": _slice,
     "relax.scatter_elements": scatter_elements,
     "relax.take": _take,
     "relax.topk": topk,

@@ -193,6 +193,11 @@ class Emitter:
         """
         return fixed(tuple(self.results[0].shape), str(self.node.target))
 
+    @property
+    def sizes(self) -> list[Any] | None:
+        """The shape of the first result in TensorIR; None if a dynamic size cannot be expressed."""
+        return self._importer.expressed(self.results[0].shape)
+
     def reads(self, place: int) -> bool:
         """Whether the program reads the result at an index."""
         return any(user.args[1:] == (place,) for user in self.node.users)

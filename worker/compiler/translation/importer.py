@@ -270,6 +270,10 @@ class Importer(ExportedProgramImporter):
                 return self._flatten_output_args(self.value_of(node.args[0]))
         raise ValueError("the graph has no output node")
 
+    def expressed(self, sizes: Any) -> list[Any] | None:
+        """A torch shape in TensorIR; None if a size cannot be expressed."""
+        return None if self._symbols is None else self._symbols.shape_of(sizes)
+
     def _shaped(self, node: Node, result: Any) -> Any:
         value = node.meta.get("val")
         if self._symbols is None:
@@ -280,14 +284,16 @@ class Importer(ExportedProgramImporter):
             return result if found is None else found[0]
         if not isinstance(result, relax.Var) or not isinstance(value, torch.Tensor):
             return result
-        if all(isinstance(size, int) for size in (*value.shape, *shape_of(result))):
+        is_known = isinstance(result.ty.shape, relax.ShapeExpr)
+        sizes = shape_of(result) if is_known else ()
+        if all(isinstance(size, int) for size in (*value.shape, *sizes)):
             return result
-        if isinstance(result.ty.shape, relax.ShapeExpr):
+        if is_known:
             self._symbols.learn(value.shape, result.ty.shape, self._emitter(node).size_of)
         shape = self._symbols.shape_of(value.shape)
         if shape is None or self._symbols.are_equal(result.ty.shape, shape):
             return result
-        if not isinstance(result.ty.shape, relax.ShapeExpr):
+        if not is_known:
             raise ValueError(f"the shape of {node.name} is unknown")
         # match_cast would be clearer, but CanonicalizeBindings crashes on casts of symbols (TVM 0.27).
         return self.block_builder.emit(relax.op.reshape(result, shape))

@@ -102,7 +102,8 @@ class _Linear:
 
     def value(self, pixel: Any, index: Any, old: Any, new: Any) -> Any:
         if self.align_corners:
-            where = _real(index) * (_real(old - 1) / _real(tirx.max(new - 1, 1)))
+            one = tirx.const(1, "float32")
+            where = _real(index) * ((_real(old) - one) / tirx.max(_real(new) - one, one))
         else:
             half, zero = tirx.const(0.5, "float32"), tirx.const(0, "float32")
             where = tirx.max((_real(index) + half) * (_real(old) / _real(new)) - half, zero)

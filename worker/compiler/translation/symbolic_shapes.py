@@ -117,6 +117,5 @@ def variables_in(sizes: Iterable[Any]) -> list[tirx.Var]:
     return list(found)
 
 
-def _variables(variable: relax.Var) -> list[Any]:
-    shape = getattr(variable.ty, "shape", None)
-    return [size for size in shape or () if isinstance(size, tirx.Var)]
+def _variables(variable: relax.Var) -> list[tirx.Var]:
+    return variables_in(getattr(variable.ty, "shape", None) or ())

@@ -29,7 +29,8 @@ class Blocked:
     """A tensor ``[N, C / lanes, rows, columns, lanes]`` that holds ``channels`` channels.
 
     ``sizes`` are the plain image's; ``rows`` is the product of all but the last. ``slots`` are the places of
-    the channels, counted through all lanes of all blocks; if None, they follow one another.
+    the channels, counted through all lanes of all blocks; if None, they follow one another, as they always do
+    if the sizes are open.
     """
 
     variable: relax.Var

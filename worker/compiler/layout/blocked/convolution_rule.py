@@ -147,7 +147,7 @@ def _with_gaps(conv: _Convolution, graph: BlockedGraph) -> _Convolution:
     Otherwise the image is without gaps.
     """
     data, weights = graph.spread(conv.data), graph.constant(conv.weights)
-    if data is None or data.slots is None:
+    if data is None or data.slots is None or data.is_open:
         return conv
     if weights is None or conv.groups.count > 1 or conv.is_transposed or _copies(conv, data, graph.machine):
         graph.blocked(conv.data)

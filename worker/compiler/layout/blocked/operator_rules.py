@@ -152,7 +152,7 @@ def reshape(call: relax.Call, graph: BlockedGraph) -> Blocked | Postponed | None
     data, output = graph.spread(call.args[0]), image_of(call)
     if data is not None and _is_flat(call, data):
         return Postponed(data)
-    if data is None or output is None or output.channels != data.channels:
+    if data is None or output is None or output.channels != data.channels or data.is_open:
         return _reshape_channels(call, graph)
     batch, blocks, rows, columns, lanes = data.variable.ty.shape
     if not tvm_ffi.structural_equal(call.ty.shape[0], batch):

@@ -34,7 +34,7 @@ from worker.compiler.schedules.families.convolution.chain import write_chain
 from worker.compiler.schedules.families.convolution.conv2d import write_conv2d
 from worker.compiler.schedules.families.convolution.depthwise import schedule_depthwise
 from worker.compiler.schedules.families.convolution.grouped import write_grouped
-from worker.compiler.schedules.families.convolution.open_sizes import write_open_sizes
+from worker.compiler.schedules.families.convolution.open_sizes import OPEN_FAMILIES, write_open_sizes
 from worker.compiler.schedules.families.convolution.transposed import write_transposed_convolution
 from worker.compiler.schedules.families.convolution.window_borders import write_depthwise, write_pooling
 from worker.compiler.schedules.families.convolution.winograd import write_winograd
@@ -90,7 +90,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("pieces", write_pieces),
     Family(CONVOLUTION, write_chain),
     Family(CONVOLUTION, write_conv2d),
-    *(Family(name, write_open_sizes) for name in (CONVOLUTION, DEPTHWISE, POOLING)),
+    *(Family(name, write_open_sizes) for name in OPEN_FAMILIES),
     Family(DEPTHWISE, write_depthwise),
     Family(DEPTHWISE, transformed(schedule_depthwise)),
     Family(POOLING, write_pooling),

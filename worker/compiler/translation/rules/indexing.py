@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import tvm_ffi
 from torch import Tensor
-from tvm import relax, te
+from tvm import relax, te, tirx
 
 from worker.compiler.translation.compaction import columns_of, places_of
 from worker.compiler.translation.dtypes import is_floating
@@ -134,13 +134,28 @@ def _select(emit: Emitter, data: relax.Expr, axis: int, index: Any) -> relax.Exp
 def _slice(
     emit: Emitter, data: relax.Expr, axis: int = 0, begin: Any = None, end: Any = None, step: int = 1
 ) -> relax.Expr:
-    """A part of an axis. TVM cannot compile slices along an axis from the end if a size is dynamic."""
+    """A part of an axis. Dynamic bounds are inside, so that Relax gives the result no shape with branches."""
     axis = axis_of(axis, len(shape_of(data)))
     first, last = 0 if begin is None else begin, sys.maxsize if end is None else end
     reaches_end = last == sys.maxsize or tvm_ffi.structural_equal(last, shape_of(data)[axis])
     if isinstance(first, int) and (first, step) == (0, 1) and reaches_end:
         return data
-    return relax.op.strided_slice(data, [axis], [first], [last], [step])
+    is_static = all(isinstance(size, int) for size in (shape_of(data)[axis], first, last))
+    sizes = None if is_static else emit.sizes
+    if sizes is None:
+        return relax.op.strided_slice(data, [axis], [first], [last], [step])
+
+    begin = _from_zero(first, shape_of(data)[axis])
+    return relax.op.strided_slice(
+        data, [axis], [begin], [begin + sizes[axis] * step], [step], assume_inbound=True
+    )
+
+
+def _from_zero(begin: Any, size: Any) -> Any:
+    """Where a slice begins; negative numbers count from the end."""
+    if isinstance(begin, int):
+        return begin if begin >= 0 else tirx.max(size + begin, 0)
+    return tirx.Select(begin < 0, tirx.max(begin + size, 0), begin)
 
 
 def _gather(emit: Emitter, data: relax.Expr, axis: int, index: relax.Expr) -> relax.Expr:

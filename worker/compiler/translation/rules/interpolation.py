@@ -2,7 +2,7 @@
 
 TVM rounds the nearest pixel differently from torch and supports no scale factor but the ratio of the sizes.
 Where that matters, nearest and linear resizing read each axis at constant positions. Cubic and antialiased
-resizing multiply each axis by a constant matrix of weights.
+resizing multiply each axis by a constant matrix of weights. Dynamic sizes are resized by ``open_resizing``.
 
 Source: torch's ``aten/src/ATen/native/cpu/UpSampleKernel.cpp``.
 """
@@ -21,6 +21,7 @@ from tvm import relax
 from worker.compiler.translation.dtypes import is_floating, wide
 from worker.compiler.translation.emitter import Emitter, dtype_of, fixed, shape_of
 from worker.compiler.translation.errors import UntranslatableError
+from worker.compiler.translation.open_resizing import has_open_sizes, linear, nearest
 from worker.compiler.translation.rule import Decomposition, Rules, Translate, from_torch, rules_of
 from worker.compiler.translation.rules.indexing import look_up
 
@@ -30,6 +31,8 @@ Factors = list[float] | None
 
 def _nearest(emit: Emitter, data: relax.Expr, sizes: Sizes, factors: Factors) -> Any:
     """Reads position ``floor(i / factor)``. TVM handles integer factors correctly itself."""
+    if has_open_sizes(data, sizes):
+        return nearest(emit, data, sizes, factors)
     given, wanted = _spatial_sizes(emit, data)
     scales = _nearest_scales(given, wanted, factors)
     return _read_nearest(emit, data, wanted, scales) if scales else emit.stock()
@@ -39,6 +42,8 @@ def _nearest_by_pixels(
     emit: Emitter, data: relax.Expr, sizes: list[int], rows: float | None, columns: float | None
 ) -> Any:
     """``_nearest`` as a trace writes it: the size is given, and the factors as well or not at all."""
+    if has_open_sizes(data, sizes):
+        return nearest(emit, data, sizes, None)
     given, wanted = _spatial_sizes(emit, data)
     scales = _nearest_scales(given, wanted, None if rows is None or columns is None else [rows, columns])
     if scales:
@@ -75,6 +80,8 @@ def _nearest_of(offset: float) -> Translate:
     """Reads position ``floor((i + offset) / factor)`` of each axis; a factor of None is the sizes' ratio."""
 
     def translate(emit: Emitter, data: relax.Expr, sizes: list[int], *factors: float | None) -> relax.Expr:
+        if offset == 0 and has_open_sizes(data, sizes):
+            return nearest(emit, data, sizes, None)
         given, wanted = _spatial_sizes(emit, data)
         for axis, (old, new, factor) in enumerate(zip(given, wanted, factors, strict=True)):
             scale = np.float32(1 / factor if factor else old / new)
@@ -91,6 +98,8 @@ def _linear(emit: Emitter, data: relax.Expr, sizes: Sizes, align_corners: bool, 
     With aligned corners, a result of size 1 reads the first pixel; TVM divides by zero there. As in torch,
     bytes are rounded after the columns and after the rows, halves up.
     """
+    if has_open_sizes(data, sizes):
+        return linear(emit, data, sizes, align_corners, factors)
     given, wanted = _spatial_sizes(emit, data)
     dtype = dtype_of(data)
     rounds = not is_floating(dtype)

@@ -13,8 +13,9 @@ Registers hold the sums, the weights of one tap and input channel, and one broad
 If all weights fit half of L2, a row's pixels stay in L1 while all groups of blocks use them; otherwise rows
 are inside groups.
 
-Edges: the last tile moves back over its neighbor, which computes some columns twice. A row that is shorter
-than a tile is computed column by column; tiles have at most half of the columns of a typical image.
+Edges: the last tile moves back over its neighbor, which computes some columns twice. If the neighbor belongs
+to another task, two threads store equal numbers. A row of dynamic length that is shorter than a tile is
+computed column by column; tiles have at most half of the columns of a typical image.
 
 Source: as ``conv2d``.
 """
@@ -40,6 +41,7 @@ from worker.compiler.schedules.families.convolution.windows import Windows, copy
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
 
+OPEN_FAMILIES = (CONVOLUTION, DEPTHWISE, POOLING)
 TYPICAL_SIDE = 224
 """The size to plan for, for each side of an image that is known at run time."""
 _TILES_PER_TASK = 8
@@ -56,8 +58,7 @@ def write_open_sizes(
 ) -> tirx.PrimFunc | None:
     """Write the loops of windows over images of open sizes; None for other functions."""
     trial = schedule.copy()
-    families = (CONVOLUTION, DEPTHWISE, POOLING)
-    found = (find_windows(trial, family, may_be_open=True) for family in families)
+    found = (find_windows(trial, family, may_be_open=True) for family in OPEN_FAMILIES)
     windows = next((each for each in found if each is not None), None)
     if windows is None or not windows.is_open:
         return None
@@ -68,7 +69,8 @@ def write_open_sizes(
     if main is None or last is None or (border is None) != (windows.border is None):
         return None
     tile = _choose_tile(main, windows, machine)
-    runs_parallel = threads_pay(machine.threads, windows.work, MULTIPLY_ADDS_PER_THREAD)
+    work = prod(guess(axis.size, TYPICAL_SIDE) for axis in (*main.spatial[:4], *main.reduced))
+    runs_parallel = threads_pay(machine.threads, work, MULTIPLY_ADDS_PER_THREAD)
     return nest.with_loops(
         trial.mod["main"], _Writer(main, last, border, tile, runs_parallel, machine).loops()
     )
@@ -77,7 +79,10 @@ def write_open_sizes(
 def _choose_tile(main: Block, windows: Windows, machine: Machine) -> ConvolutionTile:
     """The tile that the model of convolutions prefers on a typical row."""
     _, _, rows, columns, _ = (guess(axis.size, TYPICAL_SIDE) for axis in main.spatial)
-    widest = max(min(columns // 2, _MOST_COLUMNS), _FEWEST_COLUMNS)
+    if isinstance(main.spatial[3].size, int):
+        widest = min(columns, _MOST_COLUMNS)
+    else:
+        widest = max(min(columns // 2, _MOST_COLUMNS), _FEWEST_COLUMNS)
     if GROUP_BLOCKS not in main.body.annotations:
         return ConvolutionTile(1, min(widest, _IN_FLIGHT))
     per_group = int(main.body.annotations[GROUP_BLOCKS])
@@ -92,6 +97,7 @@ def _choose_tile(main: Block, windows: Windows, machine: Machine) -> Convolution
         channels=windows.channels,
         bits=windows.dtype_bits,
         joinable=False,
+        is_plain=not main.body.reads[0].region[-1].min.same_as(main.body.iter_vars[-1].var),
     )
     tiles = rank_convolution_tiles(shape, machine)
     return replace(tiles[0], parts=1)
@@ -112,7 +118,7 @@ class _Writer:
         """All loops: rows of at least a tile's columns, or shorter ones."""
         columns = self.main.spatial[3].size
         wide, narrow = self._tasks(self.tile.columns), self._tasks(1)
-        tasks = nest.either(columns >= self.tile.columns, wide, narrow)
+        tasks = wide if isinstance(columns, int) else nest.either(columns >= self.tile.columns, wide, narrow)
         if self.border is None:
             return tasks
         copy = self.border.body.writes[0].source
