@@ -220,9 +220,9 @@ CASES = {
 }  # fmt: skip
 
 
-def compiled(captured: Captured, folder: Path) -> tuple[Path, tuple[str, ...], set[str]]:
+def compiled(captured: Captured, folder: Path, mcpu: str = TARGET) -> tuple[Path, tuple[str, ...], set[str]]:
     """The library, the names of functions without a family, and all names."""
-    target = target_of(TARGET)
+    target = target_of(mcpu)
     module = scheduled(translate(captured, make_context(folder)).module, target)
     library = folder / "model.so"
     build_library(module, target, library, folder / "objects")
@@ -246,6 +246,33 @@ def test_families_compute_functions_of_dynamic_sizes(
             with torch.inference_mode():
                 expected = as_array(case.module(x))
             np.testing.assert_allclose(loaded.run((as_array(x),))[0], expected, rtol=2e-5, atol=2e-5)
+
+
+def test_a_tile_of_a_convolution_of_dynamic_sizes_may_be_one_column(
+    server: CandidateClient, tmp_path: Path
+) -> None:
+    """x86-64-v2 has no registers for two columns of five blocks."""
+    module, sides = nn.Conv2d(3, 20, 3, padding=1), {2: BATCH, 3: LENGTH}
+    path = saved(tmp_path / "model", module, (torch.randn(2, 3, 9, 11),), (sides,))
+    library, unclaimed, _ = compiled(capture_file(path), tmp_path, "x86-64-v2")
+    assert unclaimed == ()
+    with server.open_library(library, threads=2) as loaded:
+        for rows, columns in ((1, 1), (2, 3), (9, 40)):
+            x = torch.randn(2, 3, rows, columns)
+            with torch.inference_mode():
+                expected = as_array(module(x))
+            np.testing.assert_allclose(loaded.run((as_array(x),))[0], expected, rtol=2e-5, atol=2e-5)
+
+
+def test_a_slice_begins_at_a_dynamic_place_before_the_end(server: CandidateClient, tmp_path: Path) -> None:
+    module = Function(lambda _, x: x[:, 2 - x.shape[1] :] * 2)
+    dims = ({0: BATCH, 1: torch.export.Dim("at_least_4", min=4, max=64)},)
+    path = saved(tmp_path / "model", module, (torch.randn(2, 9, 5),), dims)
+    library, *_ = compiled(capture_file(path), tmp_path)
+    with server.open_library(library, threads=2) as loaded:
+        for size in (4, 5, 9, 64):
+            x = torch.randn(3, size, 5)
+            np.testing.assert_array_equal(loaded.run((as_array(x),))[0], as_array(module(x)))
 
 
 NONE = torch.export.Dim("none", min=0, max=64)

@@ -117,8 +117,9 @@ class _Writer:
     def loops(self) -> tirx.Stmt:
         """All loops: rows of at least a tile's columns, or shorter ones."""
         columns = self.main.spatial[3].size
-        wide, narrow = self._tasks(self.tile.columns), self._tasks(1)
-        tasks = wide if isinstance(columns, int) else nest.either(columns >= self.tile.columns, wide, narrow)
+        tasks = self._tasks(self.tile.columns)
+        if self.tile.columns > 1 and not isinstance(columns, int):
+            tasks = nest.either(columns >= self.tile.columns, tasks, self._tasks(1))
         if self.border is None:
             return tasks
         copy = self.border.body.writes[0].source
