@@ -90,10 +90,10 @@ def check_names(inputs: Sequence[InputSpec], dimensions: Mapping[str, DimensionR
     absent = [name for name in used if name not in dimensions]
     unused = [name for name in dimensions if name not in used]
     if absent:
-        hint = did_you_mean(absent[0], unused or dimensions)
-        idle = f"; no shape names '{unused[0]}'" if unused else ""
         said = f"a shape in `inputs` names '{absent[0]}', which has no range in `dimensions`"
-        raise ValueError(f"{said}{idle}{hint}")
+        if unused:
+            raise ValueError(f"{said}; no shape names '{unused[0]}'{did_you_mean(unused[0], absent)}")
+        raise ValueError(f"{said}{did_you_mean(absent[0], dimensions)}")
     if unused:
         raise ValueError(f"no shape in `inputs` names '{unused[0]}'{did_you_mean(unused[0], used)}")
 

@@ -94,7 +94,7 @@ def time_untuned(finalists: Finalists, context: StageContext) -> UntunedModel | 
             stack.enter_context(context.candidates.turn())
             return UntunedModel(library, median(take_sample(side)), open_seconds)
         except LibraryCrashedError as crash:
-            tuning_logger().warning("the model crashed with the schedules of the %s", crash)
+            tuning_logger().warning("the untuned model crashed: %s", crash)
             return None
 
 
