@@ -124,6 +124,9 @@ EDGES = (
         lambda x, y: x.unsqueeze(1) ** y,
         (torch.tensor([0, 1, -1, 2, -3], dtype=torch.int32), torch.tensor([-3, -2, 0, 1, 5, 63])),
     ),
+    Edge("a truth less one", lambda x: (x > 1).long() - 1 < 0, (NUMBERS,)),
+    Edge("a truth times a negative number", lambda x: (x > 1).int() * -3 + 1, (NUMBERS,)),
+    Edge("bytes less a number", lambda x: (x.long() - 30).clamp(min=-20), (BYTES,)),
     Edge(
         "sums that wrap", lambda x: (x + 1 > x) ^ (x - 5 < x), (torch.tensor([2**31 - 1, 3, -(2**31)]).int(),)
     ),

@@ -5,6 +5,7 @@
     inline elementwise blocks                                             # inline
     let the first family that claims the function write its loops         # families
     otherwise schedule each block: spatial, or reduction with epilogue    # spatial, reduction
+    use signed integers where they cannot wrap                            # signed_integers
     replace calls of mathematical functions by vector arithmetic          # vector_math
 
 A step that TVM refuses is left out, so every function gets a correct schedule. A function may carry a plan of
@@ -29,6 +30,7 @@ from worker.compiler.schedules.inline import inline_blocks
 from worker.compiler.schedules.plans import NoSuchPlanError, Numbers, Scheduled, forget_plan, noted_plan
 from worker.compiler.schedules.processors import Machine, machine_of
 from worker.compiler.schedules.reduction import find_epilogue, schedule_reduction
+from worker.compiler.schedules.signed_integers import with_signed_integers
 from worker.compiler.schedules.spatial import schedule_spatial
 from worker.compiler.schedules.type_checks import remembered_annotations
 from worker.compiler.schedules.vector_math import with_vector_math
@@ -57,7 +59,7 @@ def default_schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx
     scheduled = (
         scheduled.with_attr("global_symbol", symbol) if symbol else scheduled.without_attr("global_symbol")
     )
-    return with_vector_math(scheduled).with_attr(SCHEDULED, True)
+    return _with_arithmetic(scheduled).with_attr(SCHEDULED, True)
 
 
 def plans_of(function: tirx.PrimFunc, target: tvm.target.Target) -> tuple[Any, ...] | None:
@@ -144,7 +146,11 @@ def _finish(function: tirx.PrimFunc, target: tvm.target.Target) -> tirx.PrimFunc
     if gpu is not None:
         return from_processor_loops(function, gpu) or function
     is_authored = bool(function.attrs and function.attrs.get(AUTHORED, False))
-    return function if is_authored else with_vector_math(function)
+    return function if is_authored else _with_arithmetic(function)
+
+
+def _with_arithmetic(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    return with_vector_math(with_signed_integers(function))
 
 
 @remembered_annotations()
