@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from bessemer.contract.base import Digest
 from bessemer.contract.capability import Needs, needs_of, no_gpu
-from bessemer.contract.dynamic import DYNAMIC_ON_GPU, EXPORT_DYNAMIC
+from bessemer.contract.dynamic import DYNAMIC_ON_GPU, EXPORT_DYNAMIC, shown_shape
 from bessemer.contract.extension import Extension
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature, misspelled_method
 from bessemer.contract.names import did_you_mean
@@ -416,12 +416,11 @@ def _spec_contradictions(index: int, given: InputSpec, known: TensorSpec) -> lis
 
 def _arguments(signature: Signature) -> str:
     """The model's arguments in the syntax of the command line, as far as they are known."""
-    parts = [_argument(name, spec) for name, spec in zip_longest(signature.input_names, signature.inputs)]
+    parts = [
+        str(name) if spec is None else shown_shape(spec, signature.dynamic.inputs)
+        for name, spec in zip_longest(signature.input_names, signature.inputs)
+    ]
     return f"The model takes, in this order: {', '.join(parts)}."
-
-
-def _argument(name: str | None, spec: TensorSpec | None) -> str:
-    return str(name if spec is None else spec)
 
 
 def _refused(code: ErrorCode, field: str, message: str) -> Problem:

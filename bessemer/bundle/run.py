@@ -261,6 +261,8 @@ def _by_place(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], Map
 
 
 def _formula(entry: Mapping[str, Any]) -> str:
+    if entry["dimension"] is None:
+        return "[?]"
     factor, offset = entry["factor"], entry["offset"]
     product = entry["dimension"] if factor == 1 else f"{factor}*{entry['dimension']}"
     return f"[{product}{offset:+d}]" if offset else f"[{product}]"
@@ -2001,9 +2003,14 @@ def _listed(manifest: Mapping[str, Any]) -> Iterator[str]:
     """The entry points with their inputs and outputs, as ``./run --list`` prints them."""
     for entry in (manifest, *manifest.get("entries", ())):
         yield str(entry.get("name", "main"))
+        dynamic = entry.get("dynamic", {})
         for kind in ("input", "output"):
+            axes = _by_place(dynamic.get(f"{kind}s", ()))
+            formulas = {place: _formula(axis).strip("[]") for place, axis in axes.items()}
             for tensor in entry[f"{kind}s"]:
-                yield f"  {kind:<6} {tensor['name']} {tensor['dtype']}{list(tensor['shape'])}"
+                name, shape = tensor["name"], tensor["shape"]
+                sizes = [formulas.get((name, axis), str(size)) for axis, size in enumerate(shape)]
+                yield f"  {kind:<6} {name} {tensor['dtype']}[{', '.join(sizes)}]"
 
 
 def execute(

@@ -100,6 +100,8 @@ def test_one_bundle_runs_at_every_size_in_its_range(service: str, tmp_path: Path
         job = client.submit(source, inputs=case.inputs, dimensions=case.ranges, target="host").wait()
         job.download(bundle)
         assert list(map(str, job.report().dynamic.dimensions)) == case.dimensions
+    listed = subprocess.check_output([sys.executable, bundle / "run.py", "--list"], text=True)
+    assert f"float32[{case.dimensions[0].split()[0]}, " in listed
     for shape in case.shapes:
         values = torch.randn(shape)
         ran = run_bundle(bundle, values, tmp_path)
