@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from bessemer.contract.base import Digest
 from bessemer.contract.capability import Needs, needs_of, no_gpu
-from bessemer.contract.dynamic import DYNAMIC_ON_GPU, EXPORT_DYNAMIC, shown_shape
+from bessemer.contract.dynamic import DYNAMIC_ON_GPU, EXPORT_DYNAMIC, shown_shape, unknown_dimension
 from bessemer.contract.extension import Extension
 from bessemer.contract.model import Inspection, Model, ModelFormat, Signature, misspelled_method
 from bessemer.contract.names import did_you_mean
@@ -112,7 +112,21 @@ def _arguments_refusal(request: Submission, inspection: Inspection) -> Problem |
         _constants_refusal(request.constants, inspection.signature)
         or _inputs_refusal(request.inputs, inspection.signature)
         or _fixed_axes_refusal(request.inputs, inspection)
+        or _dimensions_refusal(request, inspection)
     )
+
+
+def _dimensions_refusal(request: Submission, inspection: Inspection) -> Problem | None:
+    """Refuse ranges of dimensions that the model does not have."""
+    own = {
+        dimension.name: str(dimension).partition(" from ")[2]
+        for dimension in inspection.signature.dynamic.dimensions
+    }
+    unknown = next((name for name in request.dimensions if name not in own), None)
+    if request.inputs or unknown is None:
+        return None
+    message = unknown_dimension(unknown, own)
+    return _refused(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, "dimensions", message)
 
 
 def time_refusal(search_seconds: float, workers: Sequence[Worker]) -> Problem | None:

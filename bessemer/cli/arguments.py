@@ -113,7 +113,9 @@ LabelsOption = Annotated[
 DimensionsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--dimension", metavar="NAME=1..64", help="Range of a size that an --input names, such as x=NAMEx784."
+        "--dimension",
+        metavar="NAME=1..64",
+        help="Range of a size that an --input or the file names. 1..64@8 benchmarks at 8.",
     ),
 ]
 

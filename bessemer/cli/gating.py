@@ -75,7 +75,9 @@ TargetOption = Annotated[
 ]
 RangesOption = Annotated[
     list[str] | None,
-    typer.Option("--dimension", metavar="NAME=1..64", help="Range of a size that an --input names."),
+    typer.Option(
+        "--dimension", metavar="NAME=1..64", help="Range of a size that an --input or the file names."
+    ),
 ]
 FieldsOption = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="See `bessemer compile`.")

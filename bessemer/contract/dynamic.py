@@ -21,7 +21,7 @@ _RANGE = re.compile(r"(?P<minimum>\d+)\.\.(?P<maximum>\d*)(@(?P<example>\d+))?",
 
 
 class DimensionRange(Document):
-    """The range of sizes for a dimension that the request's inputs name."""
+    """The range of sizes for a dimension that the request's inputs name, or the model itself."""
 
     minimum: int = Field(
         strict=True,
@@ -83,9 +83,13 @@ def parse_dimension(text: str) -> tuple[str, DimensionRange]:
 def check_names(inputs: Sequence[InputSpec], dimensions: Mapping[str, DimensionRange]) -> None:
     """Check that the inputs name exactly the dimensions that have a range.
 
+    Without inputs, the ranges are of the model's own dimensions, which only the model knows.
+
     Raises:
         ValueError: a name has no range, or a range has no name.
     """
+    if not inputs:
+        return
     used = [name for spec in inputs for name in spec.named_axes.values()]
     absent = [name for name in used if name not in dimensions]
     unused = [name for name in dimensions if name not in used]
@@ -170,6 +174,19 @@ class DynamicShapes(Document):
         default=(),
         description="The sizes of outputs that depend on the inputs' values. Each run finds its own.",
     )
+
+
+def unknown_dimension(name: str, known: Mapping[str, object]) -> str:
+    """What is wrong with a range for a dimension that a model does not have.
+
+    Args:
+        name: the dimension.
+        known: the model's own dimensions by name, each with a text of its range.
+    """
+    if not known:
+        return f"the model has no dimension '{name}': its sizes are fixed. Name sizes in `inputs`"
+    listed = ", ".join(f"'{own}' ({limits})" for own, limits in known.items())
+    return f"the model has no dimension '{name}', only {listed}{did_you_mean(name, known)}"
 
 
 def shown_shape(spec: TensorSpec, axes: tuple[DynamicAxis, ...]) -> str:

@@ -146,7 +146,10 @@ class Entry(Document):
         "the one with the entry's name, or else the model's only or first.",
     )
     inputs: Inputs = Field(default=(), description="As in the request; empty: the request's.")
-    dimensions: Dimensions = Field(default={}, description="The ranges of the dimensions that `inputs` name.")
+    dimensions: Dimensions = Field(
+        default={},
+        description="The ranges of the dimensions that `inputs` name; without `inputs`, of the model's own.",
+    )
     constants: Constants = Field(default={}, description="Added to the request's, or in place of them.")
 
     _check_dimensions = field_validator("dimensions")(_check_dimension_names)
@@ -384,7 +387,7 @@ class Submission(Document):
             update={
                 "model": entry.model or self.model,
                 "inputs": entry.inputs or self.inputs,
-                "dimensions": entry.dimensions if entry.inputs else self.dimensions,
+                "dimensions": entry.dimensions if entry.inputs or entry.dimensions else self.dimensions,
                 "constants": {**self.constants, **entry.constants},
                 "entries": {},
             }

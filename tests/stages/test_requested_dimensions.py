@@ -162,3 +162,40 @@ def test_an_exported_program_keeps_its_sizes(
     with pytest.raises(JobError, match=message) as caught:
         capture_file(tmp_path / "model", *inputs, dimensions=(f"batch={dimension}",))
     assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED
+
+
+def rectangles(path: Path) -> Path:
+    rows, columns = torch.export.Dim("rows", min=2, max=64), torch.export.Dim("columns", min=4, max=400)
+    return exported(Scaled(), path, torch.randn(8, 16), dynamic_shapes=({0: rows, 1: columns},))
+
+
+class Scaled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    ("dimension", "shown", "columns"),
+    [("x_1=8..32@20", "x_1 from 8 to 32", 20), ("x_1=20..", "x_1 from 20 to 400", 20)],
+)
+def test_a_request_narrows_a_dimension_of_the_file_by_its_name(
+    tmp_path: Path, dimension: str, shown: str, columns: int
+) -> None:
+    captured = capture_file(rectangles(tmp_path / "model.pt2"), dimensions=(dimension,))
+    assert list(map(str, captured.dynamic.dimensions)) == ["x_0 from 2 to 64", shown]
+    assert captured.input_specs[0].shape == (8, columns)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "said"),
+    [
+        ("x_2=8..32", "'x_1' (4 to 400); did you mean 'x_"),
+        ("batch=8..32", "the model has no dimension 'batch', only 'x_0' (2 to 64), 'x_1' (4 to 400)"),
+        ("x_1=1..32", "'x_1' is 1..32, but axis 1 of 'x' accepts 4 to 400"),
+    ],
+)
+def test_other_ranges_are_refused(tmp_path: Path, dimension: str, said: str) -> None:
+    with pytest.raises(JobError) as caught:
+        capture_file(rectangles(tmp_path / "model.pt2"), dimensions=(dimension,))
+    assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED
+    assert said in caught.value.detail

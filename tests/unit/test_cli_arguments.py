@@ -222,14 +222,13 @@ def test_an_invalid_dimension_is_refused(dimensions: tuple[str, ...], message: s
         read_draft("host", ("x=batchx784",), (), dimensions=dimensions)
 
 
-def test_dimensions_alone_wait_for_the_models_inputs() -> None:
+def test_dimensions_alone_wait_for_the_inputs_of_a_module_or_are_those_of_the_file() -> None:
     draft = read_draft("host", (), (), dimensions=("batch=1..64",))
     assert draft.request.dimensions == {}
     assert (
         draft.with_inputs((parse_input_spec("x=batchx784"),), draft.dimensions).dimensions == draft.dimensions
     )
-    with pytest.raises(InvalidArgumentError, match="no shape in `inputs` names 'batch'"):
-        draft.with_inputs((), draft.dimensions)
+    assert draft.with_inputs((), draft.dimensions).dimensions == draft.dimensions
 
 
 def test_a_draft_keeps_only_given_fields() -> None:

@@ -380,7 +380,7 @@ def test_a_job_that_no_worker_takes_says_so_in_its_first_line(
         (("compile", "{model}", "--input", "x=1x"), 2, "is not a shape"),
         (("compile", "{model}", "--input", "y=1x9"), 2, "'y'"),
         (("compile", "{model}", "--frob"), 2, "No such option"),
-        (("compile", "{model}", "--dimension", "n=1..8"), 2, "no shape in `inputs` names 'n'"),
+        (("compile", "{model}", "--input", "x=mx9", "--dimension", "n=1..8"), 2, "names 'm', which has no"),
         (("check", "{entry}:broken"), 1, "ZeroDivisionError: division by zero (net.py:"),
         (("show", "no-such-job"), 1, "no-such-job"),
         (("targets", "--url", "http://127.0.0.1:1"), 3, "bessemer serve"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import torch
+from pydantic import ValidationError
 
-from bessemer.contract.dynamic import EXAMPLE_SIZE, EXPORT_DYNAMIC, DimensionRange
+from bessemer.contract.dynamic import EXAMPLE_SIZE, EXPORT_DYNAMIC, DimensionRange, unknown_dimension
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.request import CompilationRequest
 from bessemer.contract.tensor import InputSpec, TensorSpec
-from worker.compiler.frontend.dynamic_shapes import DimensionSizes
+from worker.compiler.frontend.dynamic_shapes import DimensionSizes, SymbolicAxis
 from worker.compiler.frontend.loaded_model import Argument
 from worker.compiler.frontend.outputs import TorchDynamicShapes
 from worker.errors import JobError
@@ -57,6 +59,58 @@ def requested_dynamic_shapes(
     }
     axes = {spec.name: {axis: made[name] for axis, name in spec.named_axes.items()} for spec in inputs}
     return tuple(axes[name] for name in order)
+
+
+def with_own_dimensions(request: CompilationRequest, arguments: tuple[Argument, ...]) -> CompilationRequest:
+    """The request with all inputs, if it only has ranges of dimensions of the model.
+
+    Parts of ranges, and ranges, that the request leaves out are the model's.
+
+    Args:
+        request: the request.
+        arguments: the model's arguments.
+
+    Raises:
+        JobError: ``dynamic-shapes-unsupported``: the model has no such dimension, or a size that depends on
+            another; or a range is not within the model's.
+    """
+    dimensions = request.dimensions
+    if request.inputs or not dimensions:
+        return request
+    names: dict[str, str] = {}
+    own: dict[str, SymbolicAxis] = {}
+    for argument in arguments:
+        for axis in argument.symbolic_axes:
+            symbol = axis.size.symbol
+            if symbol is None or (axis.size.factor, axis.size.offset) != (1, 0):
+                where = f"axis {axis.axis} of '{argument.name}'"
+                raise _refused(f"{where} depends on another dimension, so ranges cannot be changed")
+            if symbol not in names:
+                names[symbol] = f"{argument.name}_{axis.axis}"
+                own[names[symbol]] = axis
+    unknown = next((name for name in dimensions if name not in own), None)
+    if unknown is not None:
+        raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, unknown_dimension(unknown, own))
+    ranges = {name: _narrowed(name, axis, dimensions.get(name)) for name, axis in own.items()}
+    inputs = tuple(_with_names(argument, names) for argument in arguments if argument.spec is not None)
+    return request.model_copy(update={"inputs": inputs, "dimensions": ranges})
+
+
+def _narrowed(name: str, axis: SymbolicAxis, asked: DimensionRange | None) -> DimensionRange:
+    limits = {"minimum": max(1, axis.minimum), "maximum": axis.maximum}
+    given = {} if asked is None else asked.model_dump(exclude_unset=True)
+    try:
+        return DimensionRange.model_validate({**limits, **given})
+    except ValidationError as error:
+        raise _refused(f"'{name}' is {asked}, but the model accepts {axis}") from error
+
+
+def _with_names(argument: Argument, names: Mapping[str, str]) -> InputSpec:
+    assert argument.spec is not None
+    shape: list[int | str] = list(argument.spec.shape)
+    for axis in argument.symbolic_axes:
+        shape[axis.axis] = names[str(axis.size.symbol)]
+    return InputSpec(name=argument.name, dtype=argument.spec.dtype, shape=tuple(shape))
 
 
 def check_requested_dimensions(
