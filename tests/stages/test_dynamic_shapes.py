@@ -115,6 +115,23 @@ class Images(nn.Module):
         return self.average(self.wide(torch.cat([self.grouped(y), y], 1))).mean((2, 3))
 
 
+class Batches(nn.Module):
+    """Convolutions of fixed images that read only the same image, and others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+        self.large = nn.Conv2d(64, 64, 3, padding=1)
+        self.small = nn.Sequential(nn.Conv2d(64, 72, 1), nn.ReLU(), nn.Conv2d(72, 72, 3, groups=72))
+        self.flipped, self.numbered = nn.Conv2d(72, 64, 1), nn.Conv2d(64, 7, (2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.stem(x)
+        y = self.small((y + self.large(y)).relu())
+        y = self.flipped(y) + self.flipped(y).flip(0)
+        return self.numbered(y) * torch.arange(x.shape[0])[:, None, None, None]
+
+
 def resized(_: Any, x: torch.Tensor) -> torch.Tensor:
     larger = nn.functional.interpolate(x, scale_factor=2.0)
     smooth = nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear")
@@ -186,6 +203,9 @@ CASES = {
         ((1, 1), (7, 5), (2, 197), (64, 2048)),
     ),
     "convolutions": Case(CONVOLUTIONS, (2, 3, 22, 26), {0: BATCH}, ((1, 3, 22, 26), (7, 3, 22, 26))),
+    "batches": Case(
+        Batches(), (2, 3, 34, 30), {0: BATCH}, ((1, 3, 34, 30), (5, 3, 34, 30))
+    ),
     "images": Case(
         Images(),
         (2, 3, 64, 64),
@@ -240,6 +260,7 @@ def test_families_compute_functions_of_dynamic_sizes(
     library, unclaimed, kinds = compiled(capture_file(path), tmp_path)
     assert unclaimed == ()
     assert ("attention" in kinds) is ("attention" in name)
+    assert any("winograd" in kind for kind in kinds) is (name == "batches")
     with server.open_library(library, threads=2) as loaded:
         for shape in (case.example, *case.others):
             x = torch.randn(shape)

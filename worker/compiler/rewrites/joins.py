@@ -23,6 +23,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from worker.compiler.rewrites.grouping import PRIMITIVE
 from worker.compiler.schedules.annotations import CONVOLUTION, DEPTHWISE, FAMILY, PACKED, POOLING
+from worker.compiler.schedules.each_image import of_one_image
 from worker.compiler.schedules.families.convolution.chain import chain_plans, find_chain
 from worker.compiler.schedules.families.matmul.chain import find_product_chain, product_chain_plans
 from worker.compiler.schedules.inline import inline_blocks
@@ -162,7 +163,10 @@ def _families(function: Any) -> list[str]:
 
 
 def _schedule_of(function: tirx.PrimFunc) -> s_tir.Schedule:
-    return inline_blocks(s_tir.Schedule(tvm.IRModule({"main": function.with_attr("global_symbol", "main")})))
+    """The schedule that families see, of one image if the number of images is dynamic."""
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    schedule = inline_blocks(s_tir.Schedule(module))
+    return of_one_image(schedule) or schedule
 
 
 def _are_windows(schedule: s_tir.Schedule, machine: Machine) -> bool:

@@ -274,7 +274,7 @@ def _activation(
         or columns < _LEAST_COLUMNS
     ):
         return None
-    if weights > machine.l2_bytes // 2 or not isinstance(data.ty.shape[0], tirx.IntImm):
+    if weights > machine.l2_bytes // 2:
         return None
     return activation_of(data, graph)
 
@@ -284,11 +284,10 @@ def _layer(conv: _Convolution, data: relax.Expr, packing: Packing, graph: Blocke
     if graph.winograd_error == 0 or conv.image.is_open or not _fits_winograd(conv, packing):
         return None
     batch, channels, height, width, lanes = data.ty.shape
-    if not isinstance(batch, tirx.IntImm):
-        return None
+    images = batch if isinstance(batch, tirx.IntImm) else 1
     outputs = -(-conv.output.channels // packing.lanes)
     sizes = conv.output.sizes
-    numbers = (batch, channels, height, width, outputs, rows_of(sizes), sizes[-1], lanes)
+    numbers = (images, channels, height, width, outputs, rows_of(sizes), sizes[-1], lanes)
     return Layer(*map(int, (*numbers, len(sizes))))
 
 

@@ -33,7 +33,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil, prod
-from typing import Any
 
 from tvm import s_tir, tirx
 from tvm.s_tir.schedule import LoopRV
@@ -104,9 +103,8 @@ class ConvolutionShape:
         bits: width of an element.
         image: elements of all images.
         weights: elements of the weights.
-        only_whole: whether a tile's columns must divide a row.
-        joinable: whether rows may be joined. They may not if the batch is dynamic, if they are parts of a
-            sequence, or if the window has one tap and channel, whose reductions TVM would drop.
+        joinable: whether rows may be joined. They may not if they are parts of a sequence, or if the window
+            has one tap and channel, whose reductions TVM would drop.
         is_plain: whether the image is not in blocks.
     """
 
@@ -121,7 +119,6 @@ class ConvolutionShape:
     bits: int = 32
     image: int = 0
     weights: int = 0
-    only_whole: bool = False
     joinable: bool = True
     is_plain: bool = False
 
@@ -215,7 +212,6 @@ def rank_convolution_tiles(shape: ConvolutionShape, machine: Machine) -> tuple[C
         for high in divisors(shape.blocks, _MAX_BLOCKS)
         for wide in range(1, min(_widest(shape, joined), _MAX_COLUMNS) + 1)
         if _registers(high, wide, shape, machine) <= machine.registers
-        and not (shape.only_whole and joined * shape.columns % wide)
     ]
     return tuple(sorted(tiles, key=lambda tile: _merit(tile, shape, machine)))
 
@@ -256,7 +252,7 @@ def tiled_product(shape: ConvolutionShape, machine: Machine) -> MatmulShape | No
     can_tile = machine.has_tiles and shape.bits == 32 and machine.lanes(shape.bits) == TILE_ROWS
     is_whole = shape.groups == 1 and shape.blocks > 1 and not shape.is_plain
     rows = shape.batch * shape.rows * shape.columns
-    if not can_tile or not is_whole or rows < PANEL or shape.only_whole:
+    if not can_tile or not is_whole or rows < PANEL:
         return None
     return product_shape(rows, shape.taps // shape.channels, shape.channels, shape.blocks)
 
@@ -447,7 +443,7 @@ def _prefetches(plan: ConvolutionPlan, shape: ConvolutionShape, machine: Machine
     """
     tile, size = plan.tile, shape.bits // 8
     rows = shape.rows // tile.joined
-    if shape.is_plain or shape.only_whole or (rows > 1 and not plan.keeps_weights):
+    if shape.is_plain or (rows > 1 and not plan.keeps_weights):
         return False
     uses = tile.joined * shape.columns * (rows if tile.parts == 1 else 1)
     weights = tile.blocks * machine.lanes(shape.bits) * shape.taps // tile.parts
@@ -465,7 +461,7 @@ def _shape(schedule: s_tir.Schedule, windows: Windows, is_cut: bool) -> Convolut
     batch, blocks, rows, columns, _ = windows.sizes
     main = schedule.get(windows.main)
     per_group = int(main.annotations[GROUP_BLOCKS])
-    image, weights = (read.source.shape for read in main.reads)
+    image, weights = (tuple(map(int, read.source.shape)) for read in main.reads)
     return ConvolutionShape(
         batch=batch,
         groups=blocks // per_group,
@@ -473,17 +469,11 @@ def _shape(schedule: s_tir.Schedule, windows: Windows, is_cut: bool) -> Convolut
         rows=rows,
         columns=columns,
         taps=windows.taps,
-        contiguous=tuple(map(int, image[2:4])) == (rows, columns),
+        contiguous=image[2:4] == (rows, columns),
         channels=windows.channels,
         bits=windows.dtype_bits,
-        image=_elements(image),
-        weights=_elements(weights),
-        only_whole=windows.is_dynamic,
-        joinable=not (windows.is_dynamic or is_cut or windows.taps == 1),
+        image=prod(image),
+        weights=prod(weights),
+        joinable=not (is_cut or windows.taps == 1),
         is_plain=not main.reads[0].region[-1].min.same_as(main.iter_vars[-1].var),
     )
-
-
-def _elements(shape: Any) -> int:
-    """Elements of a buffer, or of one image if the batch is dynamic."""
-    return prod(int(size) for size in shape if isinstance(size, tirx.IntImm))

@@ -114,8 +114,7 @@ def tile_windows(schedule: s_tir.Schedule, windows: Windows, machine: Machine, c
         windows = cut_row(schedule, windows)
     tasks, rows, columns = prod(windows.sizes[:2]), *windows.sizes[2:4]
     shape = WindowShape(tasks, rows, columns, windows.taps, windows.taps_of_row)
-    plans = window_plans(shape, machine.threads)
-    plan = choose(tuple(plan for plan in plans if not (windows.is_dynamic and columns % plan.columns)), shape)
+    plan = choose(window_plans(shape, machine.threads), shape)
     batch, block, row, column, lane = schedule.get_loops(windows.last)
     band, _ = schedule.split(row, factors=[None, plan.band_rows])
     outer_column, inner_column = schedule.split(column, factors=[None, plan.columns])

@@ -35,12 +35,10 @@ from math import ceil
 from typing import Any
 
 from tvm import s_tir, tirx
-from tvm.s_tir.schedule import SBlockRV
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import BUNDLE, DILATION, GROUPED, PADDING, STEPS
 from worker.compiler.schedules.blocks import (
-    Block,
     block_names,
     is_expensive,
     name_of_family,
@@ -73,7 +71,7 @@ def write_grouped(schedule: s_tir.Schedule, machine: Machine, choose: PlanChoose
 def _find(schedule: s_tir.Schedule) -> ConvolutionParts[GroupedShape] | None:
     names = block_names(schedule)
     annotated = name_of_family(schedule, GROUPED)
-    main = None if annotated is None else _read(schedule, schedule.get_sblock(annotated))
+    main = None if annotated is None else read_block(schedule, schedule.get_sblock(annotated))
     if main is None:
         return None
     epilogue, producers = find_epilogue(schedule, main), schedule.get_producers(main.handle)
@@ -82,7 +80,7 @@ def _find(schedule: s_tir.Schedule) -> ConvolutionParts[GroupedShape] | None:
     image = schedule.get(producers[0]).reads[0].source
     weights = main.body.reads[1].source
     last = last_block(schedule, main.handle, epilogue)
-    main, written = (_read(schedule, handle) for handle in (main.handle, last))
+    main, written = (read_block(schedule, handle) for handle in (main.handle, last))
     if main is None or written is None:
         return None
     batch, outputs, rows, columns, lanes = (axis.extent for axis in main.spatial)
@@ -90,7 +88,7 @@ def _find(schedule: s_tir.Schedule) -> ConvolutionParts[GroupedShape] | None:
     groups, of_inputs, of_outputs = map(int, noted[BUNDLE])
     shape = GroupedShape(
         bundle=Bundle(groups, of_inputs, of_outputs, lanes),
-        batch=1 if main.is_dynamic else batch,
+        batch=batch,
         outputs=outputs,
         bundles=int(weights.shape[0]),
         rows=rows,
@@ -100,12 +98,6 @@ def _find(schedule: s_tir.Schedule) -> ConvolutionParts[GroupedShape] | None:
         dilation=_pair(noted[DILATION]),
     )
     return ConvolutionParts(image, weights, main, written, _pair(noted[PADDING]), shape)
-
-
-def _read(schedule: s_tir.Schedule, handle: SBlockRV) -> Block | None:
-    """A block with fixed sizes, except perhaps the batch."""
-    block = read_block(schedule, handle, may_be_dynamic=True)
-    return None if block is None or any(axis.is_dynamic for axis in block.axes[1:]) else block
 
 
 def _pair(numbers: Sequence[Any]) -> tuple[int, int]:

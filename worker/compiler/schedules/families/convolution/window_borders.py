@@ -199,7 +199,7 @@ def sides_of(main: Block, image: Any, taps: Sequence[Axis]) -> tuple[Side, Side]
         taps: the axes of the taps of a column and of a row.
     """
     annotations = main.body.annotations
-    if main.is_dynamic or int(annotations[DIMENSIONS]) != 2 or len(taps) != 2:
+    if int(annotations[DIMENSIONS]) != 2 or len(taps) != 2:
         return None
     rows, columns = (
         Side(*numbers)

@@ -25,11 +25,9 @@ _SHORTEST_PART = 12
 class Windows:
     """The blocks of a function of windows: a border if any, the windows, the one that writes the output.
 
-    ``last`` runs over batch, blocks, rows, columns and lanes, whose sizes are ``sizes``. If the batch
-    ``is_dynamic``, it counts as one image, and tiles must divide a row: TVM 0.27 cannot compile a shorter
-    last tile separately then (LoopPartition mixes the widths of indices). If it ``is_open``, rows or columns
-    are dynamic, too. ``taps`` is the product of all reduced axes, ``channels`` the outermost, ``taps_of_row``
-    the innermost.
+    ``last`` runs over batch, blocks, rows, columns and lanes, whose sizes are ``sizes``. If it ``is_open``,
+    the batch, rows or columns are dynamic. ``taps`` is the product of all reduced axes, ``channels`` the
+    outermost, ``taps_of_row`` the innermost.
     """
 
     border: SBlockRV | None
@@ -40,7 +38,6 @@ class Windows:
     channels: int
     taps_of_row: int
     dtype_bits: int
-    is_dynamic: bool
     is_open: bool = False
 
     @property
@@ -56,16 +53,15 @@ def find_windows(schedule: s_tir.Schedule, family: str, may_be_open: bool = Fals
     Args:
         schedule: the function.
         family: the family's name.
-        may_be_open: whether rows and columns may be dynamic.
+        may_be_open: whether the batch, rows and columns may be dynamic.
     """
     names = block_names(schedule)
     main = name_of_family(schedule, family)
     block = None if main is None else read_block(schedule, schedule.get_sblock(main), may_be_dynamic=True)
     if main is None or block is None or len(block.spatial) != _AXES:
         return None
-    is_open = any(axis.is_dynamic for axis in block.spatial[2:4])
     others = (block.spatial[1], block.spatial[4], *block.reduced)
-    if any(axis.is_dynamic for axis in others) or (is_open and not may_be_open):
+    if any(axis.is_dynamic for axis in others) or (block.is_dynamic and not may_be_open):
         return None
     epilogue = find_epilogue(schedule, block)
     borders = [str(schedule.get(producer).name_hint) for producer in schedule.get_producers(block.handle)]
@@ -76,13 +72,12 @@ def find_windows(schedule: s_tir.Schedule, family: str, may_be_open: bool = Fals
         border=schedule.get_sblock(borders[0]) if borders else None,
         main=schedule.get_sblock(main),
         last=last,
-        sizes=(1 if block.is_dynamic else block.axes[0].extent, *(axis.extent for axis in block.spatial[1:])),
+        sizes=tuple(axis.extent for axis in block.spatial),
         taps=prod(axis.extent for axis in block.reduced),
         channels=block.reduced[0].extent if block.reduced else 1,
         taps_of_row=block.reduced[-1].extent if block.reduced else 1,
         dtype_bits=element_bits(block),
-        is_dynamic=block.is_dynamic,
-        is_open=is_open,
+        is_open=block.is_dynamic,
     )
 
 
