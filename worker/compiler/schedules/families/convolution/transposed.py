@@ -41,10 +41,11 @@ from tvm import s_tir, tirx
 
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import GROUP_BLOCKS, TRANSPOSED
-from worker.compiler.schedules.blocks import Block, Places, is_expensive, read_block, store_result
+from worker.compiler.schedules.blocks import Axis, Block
 from worker.compiler.schedules.families.convolution.conv2d import ConvolutionTile
 from worker.compiler.schedules.families.convolution.phases import Phases, choose_tile, phases_of, tap_axes
-from worker.compiler.schedules.families.convolution.windows import copy_rows, find_windows
+from worker.compiler.schedules.families.convolution.register_tile import Origin, RegisterTile, WindowBlocks
+from worker.compiler.schedules.families.convolution.windows import find_windows
 from worker.compiler.schedules.nest import join_rows
 from worker.compiler.schedules.plans import PlanChooser
 from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
@@ -60,26 +61,20 @@ def write_transposed_convolution(
     windows = find_windows(trial, TRANSPOSED)
     if windows is None:
         return None
-    main, last, border = (
-        None if handle is None else read_block(trial, handle, may_be_dynamic=True)
-        for handle in (windows.main, windows.last, windows.border)
-    )
-    if main is None or last is None or (border is None) != (windows.border is None):
+    parts = WindowBlocks.read(trial, windows)
+    if parts is None:
         return None
-    dimensions = phases_of(main)
-    tile = choose_tile(int(main.body.annotations[GROUP_BLOCKS]), dimensions[-1], machine)
+    dimensions = phases_of(parts.main)
+    tile = choose_tile(int(parts.main.body.annotations[GROUP_BLOCKS]), dimensions[-1], machine)
     parallel = threads_pay(machine.threads, windows.work, MULTIPLY_ADDS_PER_THREAD)
-    writer = _Writer(main, last, border, dimensions, tile, parallel, machine)
-    return nest.with_loops(trial.mod["main"], writer.loops())
+    return nest.with_loops(trial.mod["main"], _Writer(parts, dimensions, tile, parallel, machine).loops())
 
 
 @dataclass(frozen=True)
 class _Writer:
     """Writes the loops of one transposed convolution."""
 
-    main: Block
-    last: Block
-    border: Block | None
+    parts: WindowBlocks
     dimensions: tuple[Phases, ...]
     tile: ConvolutionTile
     parallel: bool
@@ -87,28 +82,17 @@ class _Writer:
 
     def loops(self) -> tirx.Stmt:
         """All loops."""
-        if self.border is None:
-            return self._tasks()
-        copy = self.border.body.writes[0].source
-        copying = copy_rows(self.border, self.parallel)
-        return nest.sequence(nest.declare(copy), copying, self._tasks())
-
-    @property
-    def _index(self) -> str:
-        return nest.dtype_of(self.main.spatial[0].var)
-
-    @property
-    def _lanes(self) -> int:
-        return self.main.spatial[-1].extent
+        return self.parts.behind_border(self._tasks(), self.parallel)
 
     def _tasks(self) -> tirx.Stmt:
         """All loops after the border's, in the order that keeps the weights in L2."""
-        batch, blocks = self.main.spatial[0].size, self.main.spatial[1].extent // self.tile.blocks
+        images, channels = self.parts.main.spatial[:2]
+        batch, blocks = images.size, channels.extent // self.tile.blocks
         rows = [dimension.turns for dimension in self.dimensions[:-1]]
         strides = [dimension.stride for dimension in self.dimensions]
-        stay = len(rows) > 0 and self._weights_stay()
+        stay = len(rows) > 0 and self.parts.weights_stay(self.machine)
         sides = [batch, *rows, blocks] if stay else [batch, blocks, *strides]
-        chunks = self._chunks(prod(sides[1:]) * self.main.spatial[0].extent)
+        chunks = self._chunks(prod(sides[1:]) * images.extent)
 
         def task(index: Any) -> tirx.Stmt:
             *place, chunk = nest.split_index(index, [*sides, chunks])
@@ -120,13 +104,7 @@ class _Writer:
                 )
             return self._loops(rows, lambda turns: self._columns(origin, turns, tuple(place[2:])), ())
 
-        return nest.tasks(prod(sides) * chunks, task, self._index, parallel=self.parallel)
-
-    def _weights_stay(self) -> bool:
-        """Whether all weights fit half of L2, so that each task may read all of them."""
-        weights = self.main.body.reads[1].source
-        size = prod(map(int, weights.shape)) * (self.machine.vector_bits // 8 // self._lanes)
-        return size <= self.machine.l2_bytes // 2
+        return nest.tasks(prod(sides) * chunks, task, self.parts.index, parallel=self.parallel)
 
     def _chunks(self, tasks: int) -> int:
         """The parts of a row that give all threads work."""
@@ -140,7 +118,7 @@ class _Writer:
         """Nested loops."""
         if not sizes:
             return body(outer)
-        return nest.serial(sizes[0], lambda i: self._loops(sizes[1:], body, (*outer, i)), self._index)
+        return nest.serial(sizes[0], lambda i: self._loops(sizes[1:], body, (*outer, i)), self.parts.index)
 
     def _columns(self, task: _Task, turns: tuple[Any, ...], phases: tuple[Any, ...]) -> tirx.Stmt:
         """The columns of one phase of a row, tile by tile, if the phase has this row."""
@@ -156,10 +134,10 @@ class _Writer:
                 else (task.chunk * part + number)
             )
             column = turn * dimension.stride + phases[-1]
-            return self._tile(_Origin(task.batch, task.block, self._row(turns, phases), column, phases))
+            return self._tile(Origin(task.batch, task.block, self._row(turns, phases), column), phases)
 
         count = tiles if task.chunks == 1 else tirx.max(0, tirx.min(part, tiles - task.chunk * part))
-        loop = nest.serial(count, of_tile, self._index)
+        loop = nest.serial(count, of_tile, self.parts.index)
         return self._guarded(loop, turns, phases)
 
     def _row(self, turns: tuple[Any, ...], phases: tuple[Any, ...]) -> Any:
@@ -178,65 +156,21 @@ class _Writer:
         ]
         return tirx.IfThenElse(tirx.all(*conditions), loop, None) if conditions else loop
 
-    def _tile(self, origin: _Origin) -> tirx.Stmt:
-        dtype = str(self.main.body.writes[0].source.dtype)
-        sums = nest.registers((self.tile.columns, self.tile.blocks, self._lanes), dtype, "sums")
-        clear = self._each(nest.unrolled, lambda *at: nest.store(sums, nest.constant(0, dtype), *at))
-        return nest.sequence(nest.declare(sums), clear, self._sum(sums, origin), *self._results(sums, origin))
+    def _tile(self, origin: Origin, phases: tuple[Any, ...]) -> tirx.Stmt:
+        """A tile, whose sums skip the taps of other phases."""
+        axes_of_taps = tap_axes(self.parts.main, len(self.dimensions))
 
-    def _each(self, loop: Callable[..., tirx.Stmt], statement: Callable[..., tirx.Stmt]) -> tirx.Stmt:
-        """A vectorized statement for every ``(column, block, lane)`` of the tile."""
-
-        def vector(t: Any, b: Any) -> tirx.Stmt:
-            return nest.vectorized(self._lanes, lambda lane: statement(t, b, lane), self._index)
-
-        def column(t: Any) -> tirx.Stmt:
-            return loop(self.tile.blocks, lambda b: vector(t, b), self._index)
-
-        return loop(self.tile.columns, column, self._index)
-
-    def _sum(self, sums: Any, origin: _Origin) -> tirx.Stmt:
-        """The loops over input channels and the phase's taps around the tile's multiply-adds."""
-        product = _product(self.main)
-        axes_of_taps = tap_axes(self.main, len(self.dimensions))
-
-        def inside(axes: Sequence[Any], places: Places) -> tirx.Stmt:
-            if not axes:
-                return self._each(nest.unrolled, lambda *at: add(places, *at))
-            axis, rest = axes[0], axes[1:]
+        def loop(axis: Axis, body: nest.Body) -> tirx.Stmt:
             if axis not in axes_of_taps:
-                return nest.serial(axis.extent, lambda i: inside(rest, {**places, axis.var: i}), self._index)
+                return nest.serial(axis.extent, body, self.parts.index)
             position = axes_of_taps.index(axis)
-            dimension, phase = self.dimensions[position], origin.phases[position]
+            dimension, phase = self.dimensions[position], phases[position]
             first, step = dimension.first_tap(phase), dimension.step
-            return nest.serial(
-                dimension.count(phase),
-                lambda j: inside(rest, {**places, axis.var: j * step + first}),
-                self._index,
-            )
+            return nest.serial(dimension.count(phase), lambda j: body(j * step + first), self.parts.index)
 
-        def add(places: Places, t: Any, b: Any, lane: Any) -> tirx.Stmt:
-            at = {**places, **self._place(origin, t, b, lane)}
-            return nest.store(sums, sums[t, b, lane] + nest.substitute(product, at), t, b, lane)
-
-        return inside(self.main.reduced, {})
-
-    def _place(self, origin: _Origin, t: Any, b: Any, lane: Any) -> Places:
-        column = origin.column + t * self.dimensions[-1].stride
-        values = (origin.batch, origin.block + b, origin.row, column, lane)
-        return {axis.var: value for axis, value in zip(self.main.spatial, values, strict=True)}
-
-    def _results(self, sums: Any, origin: _Origin) -> list[tirx.Stmt]:
-        """Apply the epilogue and store; an expensive epilogue is a loop, to bound the size of the code."""
-        if not is_expensive(self.last.body):
-            return [self._each(nest.unrolled, lambda *at: self._result(sums, origin, *at))]
-        kept = nest.workspace(sums.shape, str(sums.dtype), "kept")
-        keep = self._each(nest.unrolled, lambda *at: nest.store(kept, sums[at], *at))
-        results = self._each(nest.serial, lambda *at: self._result(kept, origin, *at))
-        return [nest.declare(kept), keep, results]
-
-    def _result(self, sums: Any, origin: _Origin, *at: Any) -> tirx.Stmt:
-        return store_result(self.main, self.last, self._place(origin, *at), sums[at])
+        stride = self.dimensions[-1].stride
+        tile = RegisterTile(self.parts, self.tile.columns, self.tile.blocks, origin, stride)
+        return tile.loops(_total(self.parts.main), loop)
 
 
 @dataclass(frozen=True)
@@ -249,19 +183,8 @@ class _Task:
     chunks: int
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """The origin of a tile: image, first block, output row and column, and the phase of every dimension."""
-
-    batch: Any
-    block: Any
-    row: Any
-    column: Any
-    phases: tuple[Any, ...]
-
-
-def _product(main: Block) -> Any:
-    """The product that a tap of the phase adds."""
-    added = main.body.body.value.b
-    is_conditional = not isinstance(added, tirx.Mul)
-    return added.args[1] if is_conditional else added
+def _total(main: Block) -> Any:
+    """A sum and the product that a tap of the phase adds to it."""
+    total = main.body.body.value
+    is_conditional = not isinstance(total.b, tirx.Mul)
+    return total.a + (total.b.args[1] if is_conditional else total.b)
