@@ -28,8 +28,8 @@ AVERAGED = FLOATS & SUMS
 """Those in which they also divide."""
 _RANKS = (3, 4, 5)
 _OPEN_RANKS = (3, 4)
-OPEN = -1
-"""A size that is known only when the library runs."""
+OPEN: Any = None
+"""A size that is known only when the library runs; arithmetic with it raises an exception."""
 IMAGE_LAYOUTS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 """Relax's names for plain images, by their number of dimensions."""
 
@@ -85,12 +85,12 @@ class Window:
     @property
     def is_open(self) -> bool:
         """Whether the image's sizes are known only when the library runs."""
-        return OPEN in self.image
+        return any(size is OPEN for size in self.image)
 
     @property
     def has_known_sizes(self) -> bool:
         """Whether the image's sizes are numbers."""
-        return all(isinstance(size, int) and size != OPEN for size in self.image)
+        return all(isinstance(size, int) for size in self.image)
 
     def over(self, data: Tensor) -> Window:
         """The window with the sizes of an image, ``[N, C, rows, columns]`` or in blocks."""
