@@ -22,7 +22,6 @@ from worker.job.folder import JobFolder
 from worker.measure.machine import processor
 from worker.protocol.messages import (
     CandidatesBuilt,
-    Checked,
     Compiled,
     EarlyBundleMade,
     Message,
@@ -35,12 +34,13 @@ from worker.protocol.messages import (
 )
 from worker.protocol.order import CheckWork, CompileWork
 from worker.supervisor.attempts import CancellableTask
+from worker.supervisor.check_step import check_bundle
 from worker.supervisor.collect import collect, collect_content, collect_left
 from worker.supervisor.device_step import may_use_device, run_on_device, searches_on_device
 from worker.supervisor.early_bundles import EarlyBundles
 from worker.supervisor.in_flight import InFlight
 from worker.supervisor.job import Services
-from worker.supervisor.job_record import CheckRecord, CompilationRecord
+from worker.supervisor.job_record import CompilationRecord
 from worker.supervisor.job_runner import SLOTS, JobRunner
 from worker.supervisor.kept_records import JobRecords
 from worker.supervisor.object_cache import ObjectCache
@@ -157,37 +157,22 @@ class CompilationTask(CancellableTask[Compilation]):
     ) -> Message | Problem:
         """The compilation with the findings of a fresh process, or the problem that it found."""
         runner, slot, row = self._runner, SLOTS[self.kind], making.row
-        record = CheckRecord(self._jobs, row.id, attempt)
-        async with runner.folder(f"check-{row.id}", slot) as fresh:
-            extensions = await runner.fetch_extensions(attempt.tenant, row.request, fresh, slot)
-            if isinstance(extensions, Problem):
-                return extensions
-            work = CheckWork(
-                model=row.request.model,
-                verify=row.request.verify,
-                float32_products=row.request.optimize.float32_products,
-                extensions=extensions,
-                runs=row.request.is_verified,
-                by_device=compiled.left_to_device,
-            )
-            limit_seconds = runner.settings.limit_invoke_seconds
-            ran = (f"check-{row.id}", slot, fresh, work, record, limit_seconds)
-            try:
-                async with runner.lent_output(folder, ARCHIVE, fresh.model, slot):
-                    outcome = await runner.run(*ran, on_gpu=_runs_on_gpu(row))
-            except MisbehavedError as error:
-                return error.problem(None)
-        result = conclude(outcome)
-        if not isinstance(result, Checked):
-            return as_problem(result)
+        work = partial(CheckWork, runs=row.request.is_verified, by_device=compiled.left_to_device)
+        bundle = (f"check-{row.id}", folder)
+        try:
+            checked = await check_bundle(runner, slot, row, attempt, bundle, work, _runs_on_gpu(row))
+        except MisbehavedError as error:
+            return error.problem(None)
+        if isinstance(checked, Problem):
+            return checked
+        result, self._bundle = checked
         compiled = with_check(compiled, result.check)
-        self._bundle = record.files
         if row.request.is_verified:
             found = await run_on_device(runner, slot, row, attempt, folder, compiled, result)
             if isinstance(found, Problem):
                 return found
             compiled = found.compiled
-            self._bundle = found.amended or record.files
+            self._bundle = found.amended or self._bundle
         statement = make_statement(making, self._bundle, now())
         self._provenance = provenance_files(statement, runner.signing_key)
         try:

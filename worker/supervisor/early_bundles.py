@@ -10,18 +10,19 @@ from functools import partial
 from pathlib import Path
 
 from bessemer.bundle.manifest import ARCHIVE
-from bessemer.contract.base import Digest, now
-from bessemer.contract.job import Artifact, Figures
+from bessemer.contract.base import now
+from bessemer.contract.job import Artifact
 from bessemer.contract.problem import Problem
 from bessemer.store.rows.lifecycle import Attempt
 from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
-from worker.protocol.messages import EARLY_ARCHIVE, Checked, EarlyBundleMade
+from worker.protocol.messages import EARLY_ARCHIVE, EarlyBundleMade
 from worker.protocol.order import CheckWork, EarlyBundleTaken
+from worker.supervisor.check_step import check_bundle
 from worker.supervisor.collect import collect_content, media_type, take_output
-from worker.supervisor.job_record import CheckRecord, CompilationRecord
+from worker.supervisor.job_record import CompilationRecord
 from worker.supervisor.job_runner import EARLY_SLOT, JobRunner
-from worker.supervisor.outcome import as_problem, conclude, with_latency
+from worker.supervisor.outcome import with_latency
 from worker.supervisor.provenance import Making, add_to_archive, make_statement, provenance_files
 
 MAX_EARLY_BUNDLES = 32
@@ -62,45 +63,22 @@ class EarlyBundles:
         if self.stored_bytes > limit_bytes:
             return EarlyBundleTaken(refusal=f"the earlier ones have more than {limit_bytes} bytes together")
         name = f"early-{self.making.row.id}"
-        async with runner.folder(f"{name}-archive", None) as own, runner.folder(name, EARLY_SLOT) as fresh:
+        async with runner.folder(f"{name}-archive", None) as own:
             archive = own.output / ARCHIVE
             take = partial(take_output, self.folder.path, EARLY_ARCHIVE, archive, limit_bytes)
             self.stored_bytes += await asyncio.to_thread(take)
-            async with runner.lent_output(own, ARCHIVE, fresh.model, EARLY_SLOT):
-                found = await self._checked(bundle.figures, fresh)
-            if isinstance(found, Problem):
-                log.warning("an early bundle is not published: %s", found.detail)
-                return EarlyBundleTaken(refusal=found.detail)
-            figures, files = found
+            work = partial(CheckWork, measures=bundle.figures is not None)
+            checked = await check_bundle(runner, EARLY_SLOT, self.making.row, self.attempt, (name, own), work)
+            if isinstance(checked, Problem):
+                log.warning("an early bundle is not published: %s", checked.detail)
+                return EarlyBundleTaken(refusal=checked.detail)
+            found, files = checked
+            figures = bundle.figures and with_latency(bundle.figures, found.check)
             provenance = provenance_files(make_statement(self.making, files, now()), runner.signing_key)
             await asyncio.to_thread(add_to_archive, archive, provenance)
             published = await runner.store_retry.call(partial(self._stored, archive, provenance))
         await runner.store_retry.call(partial(self.record.published, self.making.target, figures, published))
         return EarlyBundleTaken()
-
-    async def _checked(
-        self, figures: Figures | None, fresh: JobFolder
-    ) -> tuple[Figures | None, Mapping[str, Digest]] | Problem:
-        """The figures with the check, and the digests of the bundle's files; or the problem that it found."""
-        runner, row = self.runner, self.making.row
-        extensions = await runner.fetch_extensions(self.attempt.tenant, row.request, fresh, EARLY_SLOT)
-        if isinstance(extensions, Problem):
-            return extensions
-        record = CheckRecord(runner.store.jobs, row.id, self.attempt)
-        work = CheckWork(
-            model=row.request.model,
-            verify=row.request.verify,
-            float32_products=row.request.optimize.float32_products,
-            extensions=extensions,
-            measures=figures is not None,
-        )
-        outcome = await runner.run(
-            f"early-{row.id}", EARLY_SLOT, fresh, work, record, runner.settings.limit_invoke_seconds
-        )
-        result = conclude(outcome)
-        if not isinstance(result, Checked):
-            return as_problem(result)
-        return figures and with_latency(figures, result.check), record.files
 
     def _stored(self, archive: Path, provenance: Mapping[str, bytes]) -> tuple[Artifact, ...]:
         """Store the bundle, and the provenance beside it. Blocks."""
