@@ -334,12 +334,7 @@ def _plain_rows(conv: _Convolution, graph: BlockedGraph) -> relax.Expr:
     data, sizes = graph.plain(conv.data), conv.image.sizes
     if len(sizes) == 2:
         return data
-    shape = (
-        data.ty.shape[0],
-        conv.image.channels,
-        1 if conv.image.is_open else rows_of(sizes),
-        data.ty.shape[-1],
-    )
+    shape = (data.ty.shape[0], conv.image.channels, rows_of(sizes), data.ty.shape[-1])
     return graph.emit(relax.op.reshape(data, shape))
 
 
@@ -349,7 +344,8 @@ def _cast(data: relax.Expr, dtype: str, graph: BlockedGraph) -> relax.Expr:
 
 def _read(call: relax.Call) -> _Convolution | None:
     data, weights, attributes = call.args[0], call.args[1], call.attrs
-    image, output = image_of(data, may_be_open=True), image_of(call, may_be_open=True)
+    is_transposed = hasattr(attributes, "output_padding")
+    image, output = (image_of(each, may_be_open=not is_transposed) for each in (data, call))
     if image is None or output is None or not _is_plain(attributes, len(image.sizes)):
         return None
     known = image_of(weights)
@@ -357,9 +353,6 @@ def _read(call: relax.Call) -> _Convolution | None:
         return None
     outer = int(weights.ty.shape[0])
     count = int(attributes.groups)
-    is_transposed = hasattr(attributes, "output_padding")
-    if is_transposed and image.is_open:
-        return None
     inputs, outputs = (outer, known.channels) if is_transposed else (known.channels, outer)
     groups = (
         Groups(count, inputs // count, outputs) if is_transposed else Groups(count, inputs, outputs // count)
