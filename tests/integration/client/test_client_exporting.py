@@ -63,6 +63,17 @@ def test_a_module_is_exported_in_evaluation_mode(tmp_path: Path, inputs: Inputs)
     assert exported.inputs == ()
 
 
+class Difference(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x - 2 * y
+
+
+def test_one_tensor_may_be_the_example_of_two_inputs(tmp_path: Path) -> None:
+    exported = save_module(Difference(), (X, X), tmp_path)
+    loaded = torch.export.load(str(exported.path)).module()
+    torch.testing.assert_close(loaded(X, X + 1), X - 2 * (X + 1))
+
+
 def test_a_module_that_returns_a_named_tuple_is_saved_with_its_fields(tmp_path: Path) -> None:
     exported = save_module(Statistics(), (X,), tmp_path)
     assert torch.export.load(str(exported.path)).module()(X)._fields == ("mean", "std")
