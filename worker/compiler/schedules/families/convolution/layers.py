@@ -1,6 +1,6 @@
 """Convolutions among whose algorithms a search may choose.
 
-They have 3x3 taps (3 for a sequence), stride 1 and a fixed batch.
+They have 3x3 taps (3 for a sequence) and stride 1. A dynamic batch counts as one image.
 
 The layout phase names such a layer in an annotation (``LAYER``) of its function, so that a search knows which
 functions compute it, and can ask the layout phase for another algorithm.
