@@ -9,6 +9,7 @@ import pytest
 import tvm
 from tvm import s_tir, te, tirx
 
+from worker.compiler.schedules.annotations import FAMILY, POOLING
 from worker.compiler.schedules.each_image import for_each_image, of_one_image
 from worker.compiler.schedules.processors import machine_of
 
@@ -19,6 +20,11 @@ SQUARE = te.placeholder((BATCH, BATCH, 16), name="square")
 Kernel = Callable[[], Any]
 
 
+def compute(shape: Any, element: Callable[..., Any]) -> Any:
+    """A tensor of images."""
+    return te.compute(shape, element, attrs={FAMILY: POOLING})
+
+
 def schedule_of(given: Any, result: Any) -> s_tir.Schedule:
     function = te.create_prim_func([given, result]).with_attr("global_symbol", "main")
     return s_tir.Schedule(tvm.IRModule({"main": function}))
@@ -26,56 +32,57 @@ def schedule_of(given: Any, result: Any) -> s_tir.Schedule:
 
 def summed() -> Any:
     channel = te.reduce_axis((0, 3), "c")
-    return te.compute((BATCH, 4, 16), lambda n, y, x: te.sum(IMAGES[n, channel, y, x], axis=channel))
+    return compute((BATCH, 4, 16), lambda n, y, x: te.sum(IMAGES[n, channel, y, x], axis=channel))
 
 
 def summed_over_images() -> Any:
     image = te.reduce_axis((0, BATCH), "i")
-    return te.compute((BATCH, 3, 4, 16), lambda n, c, y, x: te.sum(IMAGES[image, c, y, x], axis=image))
+    return compute((BATCH, 3, 4, 16), lambda n, c, y, x: te.sum(IMAGES[image, c, y, x], axis=image))
 
 
 BY_IMAGE: dict[str, tuple[Any, Kernel, bool]] = {
-    "elements": (IMAGES, lambda: te.compute(IMAGES.shape, lambda n, *at: IMAGES[(n, *at)] + 1.0), True),
+    "elements": (IMAGES, lambda: compute(IMAGES.shape, lambda n, *at: IMAGES[(n, *at)] + 1.0), True),
     "sums": (IMAGES, summed, True),
     "a border": (
         IMAGES,
-        lambda: te.compute(
+        lambda: compute(
             (BATCH, 3, 8, 16),
             lambda n, c, y, x: tirx.if_then_else(y < 4, IMAGES[n, c, y, x], tirx.const(0, "float32")),
         ),
         True,
     ),
-    "a fixed batch": (FIXED, lambda: te.compute(FIXED.shape, lambda *at: FIXED[at] + 1.0), False),
+    "no images": (IMAGES, lambda: te.compute(IMAGES.shape, lambda *at: IMAGES[at] + 1.0), False),
+    "a fixed batch": (FIXED, lambda: compute(FIXED.shape, lambda *at: FIXED[at] + 1.0), False),
     "another image": (
         IMAGES,
-        lambda: te.compute(IMAGES.shape, lambda n, *at: IMAGES[(BATCH - 1 - n, *at)]),
+        lambda: compute(IMAGES.shape, lambda n, *at: IMAGES[(BATCH - 1 - n, *at)]),
         False,
     ),
     "all images": (IMAGES, summed_over_images, False),
-    "the first image": (IMAGES, lambda: te.compute(IMAGES.shape, lambda n, *at: IMAGES[(0, *at)]), False),
+    "the first image": (IMAGES, lambda: compute(IMAGES.shape, lambda n, *at: IMAGES[(0, *at)]), False),
     "an image's number": (
         IMAGES,
-        lambda: te.compute(IMAGES.shape, lambda n, *at: IMAGES[(n, *at)] + n.astype("float32")),
+        lambda: compute(IMAGES.shape, lambda n, *at: IMAGES[(n, *at)] + n.astype("float32")),
         False,
     ),
     "the number of images": (
         IMAGES,
-        lambda: te.compute(IMAGES.shape, lambda n, *at: IMAGES[(n, *at)] / BATCH.astype("float32")),
+        lambda: compute(IMAGES.shape, lambda n, *at: IMAGES[(n, *at)] / BATCH.astype("float32")),
         False,
     ),
     "images that are no whole cache lines": (
         IMAGES,
-        lambda: te.compute((BATCH, 3, 4, 5), lambda n, *at: IMAGES[(n, *at)] + 1.0),
+        lambda: compute((BATCH, 3, 4, 5), lambda n, *at: IMAGES[(n, *at)] + 1.0),
         False,
     ),
     "a second dimension of the batch's size": (
         SQUARE,
-        lambda: te.compute((BATCH, 16), lambda n, x: SQUARE[n, n, x]),
+        lambda: compute((BATCH, 16), lambda n, x: SQUARE[n, n, x]),
         False,
     ),
     "images behind another dimension": (
         IMAGES,
-        lambda: te.compute((3, BATCH, 4, 16), lambda c, n, *at: IMAGES[(n, c, *at)]),
+        lambda: compute((3, BATCH, 4, 16), lambda c, n, *at: IMAGES[(n, c, *at)]),
         False,
     ),
 }
@@ -93,7 +100,7 @@ def test_a_function_of_one_image_needs_no_other_image(name: str) -> None:
 @pytest.mark.parametrize(("threads", "kind"), [(1, tirx.ForKind.SERIAL), (8, tirx.ForKind.PARALLEL)])
 def test_threads_divide_images_that_are_too_small_to_divide(threads: int, kind: Any) -> None:
     large = te.placeholder((BATCH, 64, 64, 16), name="large")
-    whole = schedule_of(large, te.compute(large.shape, lambda *at: large[at] + 1.0))
+    whole = schedule_of(large, compute(large.shape, lambda *at: large[at] + 1.0))
     one = of_one_image(whole)
     assert one is not None
     target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": threads})

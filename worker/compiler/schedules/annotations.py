@@ -25,6 +25,7 @@ POOLING = "pooling"
 TRANSPOSED = "transposed_convolution"
 WINOGRAD = "winograd"
 GROUPED = "grouped_convolution"
+OF_IMAGES = (CONVOLUTION, DEPTHWISE, POOLING, TRANSPOSED, WINOGRAD, GROUPED)
 
 GROUP_BLOCKS = "bessemer.group_blocks"
 """On a convolution: the number of output blocks that read the same inputs."""

@@ -3,6 +3,7 @@
 ``default_schedule`` does, in this order::
 
     inline elementwise blocks                                             # inline
+    take one image if the number of images is dynamic                     # each_image
     let the first family that claims the function write its loops         # families
     otherwise schedule each block: spatial, or reduction with epilogue    # spatial, reduction
     use signed integers where they cannot wrap                            # signed_integers
@@ -22,6 +23,7 @@ from tvm import s_tir, tirx
 
 from worker.compiler.schedules.annotations import AUTHORED, SCHEDULED, UNCLAIMED
 from worker.compiler.schedules.blocks import REFUSALS, attempt, block_names, read_block
+from worker.compiler.schedules.each_image import for_each_image, of_one_image
 from worker.compiler.schedules.families import schedule_by_family
 from worker.compiler.schedules.gpu import gpu_plans_of, schedule_for_gpu
 from worker.compiler.schedules.gpu.chips import gpu_in
@@ -170,6 +172,14 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> Scheduled:
 
 def _schedule_function(schedule: s_tir.Schedule, machine: Machine, wanted: Numbers | None) -> Scheduled:
     schedule = inline_blocks(schedule)
+    one = of_one_image(schedule)
+    if one is None:
+        return _schedule_inlined(schedule, machine, wanted)
+    scheduled = _schedule_inlined(one, machine, wanted)
+    return scheduled._replace(function=for_each_image(schedule, scheduled.function, machine))
+
+
+def _schedule_inlined(schedule: s_tir.Schedule, machine: Machine, wanted: Numbers | None) -> Scheduled:
     claimed = schedule_by_family(schedule, machine, wanted)
     if claimed is not None:
         return claimed

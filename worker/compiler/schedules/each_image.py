@@ -21,17 +21,20 @@ from tvm.ir import TensorLoad
 from tvm.tirx.analysis import undefined_vars
 
 from worker.compiler.schedules import nest
-from worker.compiler.schedules.blocks import Block, read_blocks
+from worker.compiler.schedules.annotations import OF_IMAGES, UNCLAIMED
+from worker.compiler.schedules.blocks import Block, name_of_family, read_blocks
 from worker.compiler.schedules.processors import CACHE_LINE, MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
 
 
 def of_one_image(schedule: s_tir.Schedule) -> s_tir.Schedule | None:
-    """The function for a batch of one; None if its batch is fixed or it does not compute image by image.
+    """The function of images for a batch of one; None if it cannot be computed image by image.
 
-    It does if each of its blocks has one axis over the batch, and this axis indexes every dimension of the
-    batch's size and nothing else.
+    It can if the batch is dynamic, each of its blocks has one axis over the batch, and this axis indexes
+    every dimension of the batch's size and nothing else.
     """
     function = schedule.mod["main"]
+    if not any(name_of_family(schedule, family) for family in OF_IMAGES):
+        return None
     dynamic = tuple(filter(_is_dynamic, function.params))
     if not dynamic or not all(map(_is_batch, dynamic)):
         return None
@@ -63,7 +66,9 @@ def for_each_image(whole: s_tir.Schedule, one: tirx.PrimFunc, machine: Machine) 
 
     parallel = not _is_parallel(root.body) and threads_pay(machine.threads, work, MULTIPLY_ADDS_PER_THREAD)
     loop = nest.tasks(batch, of_image, nest.dtype_of(batch), parallel=parallel)
-    return nest.with_loops(function, loop, root.alloc_buffers)
+    looped = nest.with_loops(function, loop, root.alloc_buffers)
+    is_unclaimed = UNCLAIMED in (one.attrs or {})
+    return looped.with_attr(UNCLAIMED, True) if is_unclaimed else looped
 
 
 def _is_dynamic(parameter: Any) -> bool:

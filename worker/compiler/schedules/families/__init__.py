@@ -28,7 +28,6 @@ from worker.compiler.schedules.annotations import (
     WINOGRAD,
 )
 from worker.compiler.schedules.blocks import REFUSALS, block_names
-from worker.compiler.schedules.each_image import for_each_image, of_one_image
 from worker.compiler.schedules.families.attention import write_attention
 from worker.compiler.schedules.families.columns import write_columns
 from worker.compiler.schedules.families.convolution.chain import write_chain
@@ -100,9 +99,6 @@ FAMILIES: tuple[Family, ...] = (
     Family("elementwise", transformed(schedule_elementwise), takes_any=True),
 )
 
-OF_IMAGES = (CONVOLUTION, DEPTHWISE, POOLING, TRANSPOSED, WINOGRAD, GROUPED)
-"""The families of functions that are written for one image if the number of images is dynamic."""
-
 
 def schedule_by_family(
     schedule: s_tir.Schedule, machine: Machine, wanted: Numbers | None
@@ -115,18 +111,6 @@ def schedule_by_family(
         wanted: the plan to follow; None for the family's first.
     """
     named = _named_family(schedule)
-    one = of_one_image(schedule) if named in OF_IMAGES else None
-    if one is None:
-        return _schedule_by_family(schedule, named, machine, wanted)
-    scheduled = _schedule_by_family(one, named, machine, wanted)
-    if scheduled is None:
-        return None
-    return scheduled._replace(function=for_each_image(schedule, scheduled.function, machine))
-
-
-def _schedule_by_family(
-    schedule: s_tir.Schedule, named: str | None, machine: Machine, wanted: Numbers | None
-) -> Scheduled | None:
     for family in FAMILIES:
         if named not in (None, family.name) and not family.takes_any:
             continue
