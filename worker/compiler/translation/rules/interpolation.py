@@ -126,7 +126,9 @@ def _linear(emit: Emitter, data: relax.Expr, sizes: Sizes, align_corners: bool, 
 
 
 def _spatial_sizes(emit: Emitter, data: relax.Expr) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return fixed(shape_of(data)[2:], "resizing"), emit.shape[2:]
+    """The sizes of an image and of the result, whose batch may be dynamic."""
+    wanted = emit.sizes or emit.shape
+    return fixed(shape_of(data)[2:], "resizing"), fixed(tuple(wanted[2:]), "resizing")
 
 
 def _scales(given: tuple[int, ...], wanted: tuple[int, ...], factors: Factors) -> list[np.float32]:
@@ -235,22 +237,26 @@ def _cubic(distance: Numbers, sharpness: float = _SOFT) -> Numbers:
 def _bicubic(
     emit: Emitter, data: relax.Expr, sizes: Any, align_corners: bool, factors: list[float] | None
 ) -> Any:
-    """TVM supports only the ratio of the sizes as factor."""
+    """TVM supports only the ratio of the sizes as factor, and a fixed number of images and channels."""
     given, wanted = _weighted_sizes(emit, data)
-    if factors is None or align_corners:
-        return emit.stock()
-    ratios = [old / new for old, new in zip(given, wanted, strict=True)]
-    if np.allclose([1 / factor for factor in factors], ratios, rtol=1e-6):
-        return emit.stock()
+    if all(isinstance(size, int) for size in shape_of(data)):
+        ratios = [old / new for old, new in zip(given, wanted, strict=True)]
+        if factors is None or align_corners or np.allclose([1 / each for each in factors], ratios, rtol=1e-6):
+            return emit.stock()
+    steps = [
+        _step(old, new, align_corners, factor)
+        for old, new, factor in zip(given, wanted, factors or (None, None), strict=True)
+    ]
     matrices = [
-        _four_neighbors(old, new, 1 / factor) for old, new, factor in zip(given, wanted, factors, strict=True)
+        _four_neighbors(old, new, step, align_corners)
+        for old, new, step in zip(given, wanted, steps, strict=True)
     ]
     return _resampled(emit, data, matrices)
 
 
-def _four_neighbors(given: int, wanted: int, step: float) -> Numbers:
+def _four_neighbors(given: int, wanted: int, step: float, align_corners: bool) -> Numbers:
     """Weights of four neighbors; beyond an edge, the edge pixel is repeated."""
-    places = step * (np.arange(wanted) + 0.5) - 0.5
+    places = np.arange(wanted) * step if align_corners else step * (np.arange(wanted) + 0.5) - 0.5
     first = np.floor(places).astype("int64")
     weights = np.zeros((wanted, given))
     for offset in range(-1, 3):
@@ -262,7 +268,7 @@ def _four_neighbors(given: int, wanted: int, step: float) -> Numbers:
 def _weighted_sizes(emit: Emitter, data: relax.Expr) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if not is_floating(dtype_of(data)):
         raise UntranslatableError(f"cubic or antialiased resizing of {dtype_of(data)}")
-    return fixed(shape_of(data)[2:], "resizing"), emit.shape[2:]
+    return _spatial_sizes(emit, data)
 
 
 def _resampled(emit: Emitter, data: relax.Expr, matrices: list[Numbers]) -> relax.Expr:

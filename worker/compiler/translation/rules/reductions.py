@@ -9,11 +9,11 @@ from collections.abc import Callable
 from math import inf, prod
 from typing import Any
 
-from tvm import relax
+from tvm import relax, te, tirx
 
 from worker.compiler.translation.comparison_keys import from_keys, keys
 from worker.compiler.translation.dtypes import wide
-from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
+from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, shape_of
 from worker.compiler.translation.rule import Rules, Translate, rules_of
 from worker.compiler.translation.rules.comparisons import truth
 
@@ -116,12 +116,25 @@ def _variance(
     squared = emit(relax.op.multiply(distance, distance))
     if correction == 0:
         return emit.cast(reduce(emit, relax.op.mean, squared, chosen, keepdim), dtype)
-    count = prod(fixed(tuple(shape_of(data)[axis] for axis in chosen), "a variance over axes"))
+    count = prod(shape_of(data)[axis] for axis in chosen)
     total = reduce(emit, relax.op.sum, squared, chosen, keepdim)
+    if not isinstance(count, int):
+        apart = _numbers_left(emit, count, 1 if correction is None else correction, dtype_of(total))
+        return emit.cast(emit(relax.op.divide(total, apart)), dtype)
     left = max(count - (1 if correction is None else correction), 0)
     if not left:  # TVM refuses to divide by 0
         return emit.cast(emit(relax.op.multiply(total, relax.const(inf, dtype_of(total)))), dtype)
     return emit.cast(emit(relax.op.divide(total, relax.const(float(left), dtype_of(total)))), dtype)
+
+
+def _numbers_left(emit: Emitter, count: Any, correction: float, dtype: str) -> relax.Expr:
+    """A dynamic count minus the correction; 0 if that is negative."""
+
+    def left(number: Any) -> te.Tensor:
+        difference = number.astype(dtype) - tirx.const(correction, dtype)
+        return te.compute((), lambda: tirx.max(difference, tirx.const(0, dtype)), "left")
+
+    return emit.tensor_expression(left, count)
 
 
 def _deviation(

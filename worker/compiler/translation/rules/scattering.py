@@ -140,11 +140,33 @@ def _slice_scatter(
     end: int | None = None,
     step: int = 1,
 ) -> torch.Tensor:
-    """Gives a slice without bounds, as ``x[:, ::2] = y`` of a script writes it, its bounds."""
+    """Gives a slice without bounds, as ``x[:, ::2] = y`` of a script writes it, its bounds.
+
+    TVM needs fixed bounds. In a dynamic axis, each element is chosen by its position.
+    """
+    size = data.shape[axis]
+    if isinstance(size, torch.SymInt) or any(isinstance(bound, torch.SymInt) for bound in (start, end)):
+        return _in_slice(data, source, axis, _bound(start, 0, size), _bound(end, size, size), step)
     if start is not None and end is not None:
         return NotImplemented
     last = torch.iinfo(torch.int64).max if end is None else end
     return torch.ops.aten.slice_scatter(data, source, axis, start or 0, last, step)
+
+
+def _bound(bound: int | None, default: int, size: int) -> int:
+    """A bound of a slice, counted from the front."""
+    if bound is None or bound == torch.iinfo(torch.int64).max:
+        return default
+    return bound + size if bound < 0 else bound
+
+
+def _in_slice(data: Tensor, source: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
+    places = torch.arange(data.shape[axis])
+    inside = (places >= start) & (places < end) & ((places - start) % step == 0)
+    taken = source.index_select(axis, ((places - start) // step).clamp(0, source.shape[axis] - 1))
+    along = [1] * data.dim()
+    along[axis] = -1
+    return torch.where(inside.reshape(along), taken, data)
 
 
 def _masked_scatter(data: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> torch.Tensor:

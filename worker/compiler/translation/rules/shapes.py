@@ -7,7 +7,9 @@ from math import prod
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from tvm import relax, te
+from tvm_ffi import structural_equal
 
 from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, fixed, shape_of
 from worker.compiler.translation.errors import UntranslatableError
@@ -49,6 +51,8 @@ def _as_strided(
     emit: Emitter, data: relax.Expr, sizes: list[int], strides: list[int], offset: int | None
 ) -> relax.Expr:
     """Read the memory of a dense tensor by other strides."""
+    if _are_same_view(emit.node.args[0].meta["val"], emit.node.meta["val"]):
+        return data
     memory = _memory(emit, data)
     start = emit.node.args[0].meta["val"].storage_offset() if offset is None else offset
     last = start + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
@@ -62,6 +66,18 @@ def _as_strided(
         return te.compute(tuple(sizes), element, name="strided")
 
     return emit.tensor_expression(compute, memory)
+
+
+def _are_same_view(given: torch.Tensor, result: torch.Tensor) -> bool:
+    """Whether two views of a memory have the same elements, whatever its dynamic sizes are."""
+    if given.dim() != result.dim():
+        return False
+    axes = zip(given.shape, result.shape, given.stride(), result.stride(), strict=True)
+    return statically_known_true(given.storage_offset() == result.storage_offset()) and all(
+        statically_known_true(size == other)
+        and (statically_known_true(size == 1) or statically_known_true(stride == wanted))
+        for size, other, stride, wanted in axes
+    )
 
 
 def _memory(emit: Emitter, data: relax.Expr) -> relax.Expr:
@@ -79,6 +95,26 @@ def _memory(emit: Emitter, data: relax.Expr) -> relax.Expr:
         raise UntranslatableError("as_strided of a view into another tensor")
     ordered = emit(relax.op.permute_dims(data, order)) if order != sorted(order) else data
     return emit(relax.op.reshape(ordered, (prod(shape),)))
+
+
+def _view(emit: Emitter, data: relax.Expr, *_sizes: Any) -> Any:
+    """Reshape to dynamic sizes; TVM compares fixed ones itself."""
+    wanted = emit.sizes
+    if wanted is None or all(isinstance(size, int) for size in wanted):
+        return emit.stock()
+    is_same = structural_equal(relax.ShapeExpr(wanted), data.ty.shape)
+    return data if is_same else relax.op.reshape(data, wanted)
+
+
+def _repeat(data: torch.Tensor, counts: list[int]) -> torch.Tensor:
+    """Repeat a tensor; TVM repeats a fixed number of times itself."""
+    if all(isinstance(count, int) for count in counts):
+        return NotImplemented
+    shape = [*[1] * (len(counts) - data.dim()), *data.shape]
+    pairs = list(zip(counts, shape, strict=True))
+    apart = data.reshape([part for size in shape for part in (1, size)])
+    repeated = apart.expand([part for pair in pairs for part in pair])
+    return repeated.reshape([count * size for count, size in pairs])
 
 
 def _unfold(data: torch.Tensor, axis: int, size: int, step: int) -> torch.Tensor:
@@ -108,8 +144,11 @@ RULES: Rules = (
             "aten.as_strided_copy.default": _as_strided,
             "aten.cat.default": _cat,
             "aten.constant_pad_nd.default": padded,
+            "aten.reshape.default": _view,
+            "aten.view.default": _view,
         }
     ),
+    Decomposition("aten.repeat.default", _repeat),
     Decomposition("aten.unfold.default", _unfold),
     *(Decomposition(f"aten.{name}", view) for name, view in _COPIES.items()),
 )
