@@ -391,8 +391,8 @@ def _require_base(base: Base, bounds: Bounds, allow_missing: bool) -> None:
     advice = (
         "Delete the file or name another with --compare; --report writes a new base."
         if base.is_unreadable
-        else "Correct --compare, or write a base with --report. If there is none yet, as in a first run, "
-        "add --allow-missing-base."
+        else f"{'Correct' if base.notes else 'Add'} --compare, or write a base with --report. If there "
+        "is none yet, as in a first run, add --allow-missing-base."
     )
     verb = "needs" if len(unmet) == 1 else "need"
     needed = f"{' and '.join(unmet)} {verb} a base, but " if unmet else ""

@@ -332,7 +332,12 @@ def test_the_default_branch_in_gitlab_never_unpacks_a_merge_requests_files() -> 
             "net.pt2: refused",
             "BESSEMER_GATE_MAX_SIZE or",
         ),
-        ("net.pt2 --max-regress-percent 9", 2, "net.pt2: refused", "a base, but --compare is not given"),
+        (
+            "net.pt2 --max-regress-percent 9",
+            2,
+            "net.pt2: refused",
+            "a base, but --compare is not given\n  → Add --compare, or write",
+        ),
         (
             "net.pt2 --max-regress-percent 9 --max-output-change 9 --compare none.json",
             2,
