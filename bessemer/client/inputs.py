@@ -28,6 +28,7 @@ Inputs = Mapping[str, InputValue] | Sequence[Any]
 Dimensions = Mapping[str, DimensionRange | tuple[int, int | None] | str]
 """Ranges by name: ``(1, 64)``, ``(1, None)`` (unbounded), ``"1..64@8"``, or a ``DimensionRange``."""
 
+RANGE_FORMS = "(1, 64), (1, None) without a maximum, or '1..64@8' with the size to benchmark at"
 FORMS = "('batch', 784) of float32, 'batchx784:int64', an array or a tensor"
 
 NO_DIMENSIONS: Dimensions = MappingProxyType({})
@@ -44,13 +45,19 @@ def _range_of(name: str, value: DimensionRange | tuple[int, int | None] | str) -
             return value
         if isinstance(value, str):
             return parse_dimension(f"{name}={value}")[1]
+        if isinstance(value, Mapping) or len(value) != 2:
+            raise TypeError("expected a pair")
         minimum, maximum = value
         return DimensionRange(
             minimum=_integer(minimum), maximum=None if maximum is None else _integer(maximum)
         )
     except ValidationError as error:
         raise InvalidArgumentError(f"dimension '{name}': {validation_message(error)}") from error
-    except (ValueError, TypeError) as error:
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"dimension '{name}' is {reprlib.repr(value)}; expected {RANGE_FORMS}"
+        ) from error
+    except ValueError as error:
         raise InvalidArgumentError(f"dimension '{name}': {error}") from error
 
 

@@ -72,6 +72,11 @@ def parse_dimension(text: str) -> tuple[str, DimensionRange]:
     """
     name, _, rest = text.partition("=")
     match = _RANGE.fullmatch(rest)
+    if name and rest.isascii() and rest.isdecimal():
+        raise ValueError(
+            f"'{text}' is one size, not a range of the form NAME=1..64; give a fixed size in the shapes of "
+            "all inputs, as in x=8x784"
+        )
     if not name or not match:
         raise ValueError(f"'{text}' is not of the form NAME=1..64, NAME=1.. or NAME=1..64@8")
     given = {key: int(value) for key, value in match.groupdict().items() if value}

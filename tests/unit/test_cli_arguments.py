@@ -211,9 +211,11 @@ def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
         (("bacth=1..64",), "did you mean 'bacth'"),
         (("rows=1..64",), "no range; no --input names 'rows'"),
         (("batch=1..64", "length=1..2"), "no shape in `inputs` names 'length'"),
-        (("batch=64",), "not of the form"),
+        (("batch=64",), "'batch=64' is one size, not a range of the form NAME=1..64; give a fixed size"),
+        (("batch=1-64",), "not of the form"),
         (("batch=64..64",), "must be greater than `minimum`"),
         (("batch=64..1",), "--dimension batch=64..1: 64 is larger than 1"),
+        (("batch=8",), "'batch=8' is one size, not a range of the form NAME=1..64; give a fixed size in the"),
         (("batch=1..4", "batch=1..8"), "is given twice"),
     ],
 )

@@ -116,6 +116,13 @@ def test_an_invalid_range_is_refused_by_name(value: Any) -> None:
         ranges_of({"batch": value})
 
 
+@pytest.mark.parametrize("value", [(2, 128, 64), (1,), 3, (1.5, 8), {"maximum": 8, "minimum": 1}])
+def test_a_range_of_another_form_is_refused_with_the_accepted_forms(value: Any) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        ranges_of({"seq": value})
+    assert str(caught.value).startswith(f"dimension 'seq' is {value!r}; expected (1, 64), (1, None) ")
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
