@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app.comparison import error_share
 from app.console.distribution import Ridges, latency_ridges
 from app.console.time_map import TimeMap, time_map
+from bessemer.contract.dynamic import shown_sizes
 from bessemer.contract.job import Compilation
 from bessemer.contract.report import (
     BenchmarkResult,
@@ -93,6 +94,7 @@ class Result:
     verified_how: str
     headline: Headline
     latency: tuple[str, str] | None
+    sizes: str
     against: tuple[Against, ...]
     unsteady: str
     drift: str
@@ -133,6 +135,7 @@ def make_result(job: Compilation, report: Report | None) -> Result:
         verified_how="" if report is None else words.verified_how(report),
         headline=make_headline(baselines),
         latency=None if figures is None else _number(figures.latency.p50_ms),
+        sizes="" if figures is None else shown_sizes(figures.sizes),
         against=tuple(_against(job)),
         unsteady="" if figures is None else figures.unsteady[:MAX_TEXT],
         drift="" if benchmark is None else benchmark.drift[:MAX_TEXT],

@@ -1,7 +1,7 @@
 """Show uploads and compilations: live on a terminal, as plain lines elsewhere."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -17,6 +17,7 @@ from bessemer.bundle.manifest import ARCHIVE
 from bessemer.cli.output import clean, print_lines, shown_bytes
 from bessemer.cli.timeline import Timeline, event_line, place_line, shown_progress
 from bessemer.client.sources import Progress as UploadProgress
+from bessemer.contract.dynamic import shown_sizes
 from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
 from bessemer.contract.names import shown_labels
 from bessemer.contract.options import SearchEnd, TuneOptions
@@ -37,6 +38,7 @@ from bessemer.figures.words import counted, search_note, short_search
 
 BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
+MEASURE_AGAIN = "measure again with --option cache=false when the worker is idle"
 
 
 class _SpeedColumn(ProgressColumn):
@@ -370,13 +372,17 @@ def _verdict(baseline: BaselineResult, shown: str) -> str:
     """
     if baseline.doubt:
         reason = "" if baseline.doubt == shown else f": {baseline.doubt}"
-        return f"unsteady, so no comparison{reason}; measure again when the worker is idle"
+        return f"unsteady, so no comparison{reason}; {MEASURE_AGAIN}"
     spread = f"{baseline.ratio_p10:.2g} to {baseline.ratio_p90:.2g}"
     return f"library / {baseline.name}: {baseline.ratio:.2g} (p10 to p90 of the rounds: {spread})"
 
 
 def _shown_tokens(per_second: float | None) -> str:
     return "" if per_second is None else f", {per_second:.1f} tokens per second"
+
+
+def _shown_sizes(sizes: Mapping[str, int]) -> str:
+    return f" {shown_sizes(sizes)}" if sizes else ""
 
 
 def _comparison_lines(verdict: PeerVerdict) -> Iterator[str]:
@@ -396,7 +402,8 @@ def _comparison_lines(verdict: PeerVerdict) -> Iterator[str]:
 
 
 def _figure_lines(figures: Figures) -> Iterator[str]:
-    yield f"latency     {shown_latency(figures.latency)}{_shown_tokens(figures.tokens_per_second)}"
+    latency = f"{shown_latency(figures.latency)}{_shown_sizes(figures.sizes)}"
+    yield f"latency     {latency}{_shown_tokens(figures.tokens_per_second)}"
     if figures.device is not None:
         yield f"            verified and measured on device {figures.device}"
     if figures.unsteady:
@@ -408,7 +415,7 @@ def _figure_lines(figures: Figures) -> Iterator[str]:
         yield from _comparison_lines(figures.comparison)
     for entry in figures.entries:
         tokens = _shown_tokens(entry.tokens_per_second)
-        yield f"entry       {entry.name}: {shown_latency(entry.latency)}{tokens}"
+        yield f"entry       {entry.name}: {shown_latency(entry.latency)}{_shown_sizes(entry.sizes)}{tokens}"
         for baseline in entry.baselines:
             yield f"            {_verdict(baseline, entry.unsteady)}"
     yield f"error       at most {figures.max_absolute_error:.3g} (absolute)"

@@ -180,6 +180,21 @@ class DynamicShapes(Document):
         description="The sizes of outputs that depend on the inputs' values. Each run finds its own.",
     )
 
+    def sizes(self, inputs: Sequence[TensorSpec]) -> dict[str, int]:
+        """The size of each dimension, if the inputs have these shapes."""
+        by_name = {spec.name: spec.shape for spec in inputs}
+        found: dict[str, int] = {}
+        for axis in self.inputs:
+            if axis.dimension is not None:
+                size = by_name[axis.tensor][axis.axis]
+                found.setdefault(axis.dimension, (size - axis.offset) // axis.factor)
+        return found
+
+
+def shown_sizes(sizes: Mapping[str, int]) -> str:
+    """Sizes of dimensions in words: ``at batch=8, length=128``; empty if all sizes are fixed."""
+    return f"at {', '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else ""
+
 
 def unknown_dimension(name: str, known: Mapping[str, object]) -> str:
     """What is wrong with a range for a dimension that a model does not have.

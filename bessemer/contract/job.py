@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import Field
 
 from bessemer.contract.base import Digest, Document, GrowingEnum, JobId
+from bessemer.contract.dynamic import MAX_DIMENSIONS
 from bessemer.contract.names import Name, file_stem
 from bessemer.contract.problem import Problem
 from bessemer.contract.queue import QueuePlace
@@ -143,6 +144,12 @@ class EntryFigures(Document):
 
     name: str = Field(description="Its name in the request.")
     latency: Latency = Field(description="Latency of the library on the reference inputs.")
+    sizes: dict[str, int] = Field(
+        default={},
+        max_length=MAX_DIMENSIONS,
+        description="The size of each dynamic dimension in the reference inputs; empty if all sizes are "
+        "fixed.",
+    )
     unsteady: str = Field(default="", description="Why the latency is unreliable; empty if it is reliable.")
     tokens_per_second: float | None = Field(
         default=None, description="As in the report; null unless the library is a decoder."
@@ -154,6 +161,12 @@ class Figures(Document):
     """The main results of the benchmark and the verification."""
 
     latency: Latency = Field(description="Latency of the library on the reference inputs.")
+    sizes: dict[str, int] = Field(
+        default={},
+        max_length=MAX_DIMENSIONS,
+        description="The size of each dynamic dimension in the reference inputs; empty if all sizes are "
+        "fixed.",
+    )
     unsteady: str = Field(default="", description="Why the latency is unreliable; empty if it is reliable.")
     tokens_per_second: float | None = Field(
         default=None,

@@ -27,7 +27,10 @@ def make_headline(baselines: tuple[BaselineResult, ...]) -> Headline:
     name = words.baseline_name(peer.name)
     if peer.doubt:
         reason = words.sentence(peer.doubt)
-        details = f"{reason} Other work on the machine causes this: measure again when it is idle."
+        details = (
+            f"{reason} Other work on the machine causes this: measure again when it is idle, with "
+            "`cache: false`."
+        )
         return Headline(peer, f"Not compared with {name}", details, wins=False)
     threads = "1 thread" if peer.threads == 1 else f"{peer.threads} threads"
     beside = f"On the same inputs, {name} takes {words.duration(peer.latency.p50_ms)} with {threads}."

@@ -6,7 +6,7 @@ from app.routes.cost_model import COST_MODEL
 from bessemer.cli.live_view import compilation_lines, shown_latency
 from bessemer.cli.records import cost_model_lines
 from bessemer.contract.base import now
-from bessemer.contract.job import Compilation, Figures, JobState, Progress
+from bessemer.contract.job import Compilation, EntryFigures, Figures, JobState, Progress
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.report import BaselineResult, Latency, Schedules, StoredRecordsUse, TuneVerdict
 from bessemer.contract.request import CompilationRequest, Entry
@@ -14,6 +14,7 @@ from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget, ResolvedTarget
 from bessemer.contract.tensor import InputSpec
 
+AGAIN = "measure again with --option cache=false when the worker is idle"
 LATENCY = Latency(runs=3, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
 PROGRESS = Progress(stage=Stage.TUNE, done=12, total=32, detail="f: best 0.1 ms")
 
@@ -252,7 +253,7 @@ def test_a_processor_is_named_once(name: str, mcpu: str, line: str) -> None:
     ("unsteady", "reason"),
     [
         ("", "library / torch-eager: 0.0018 (p10 to p90 of the rounds: 0.0017 to 0.0019)"),
-        ("it stalled", "unsteady, so no comparison: it stalled; measure again when the worker is idle"),
+        ("it stalled", f"unsteady, so no comparison: it stalled; {AGAIN}"),
     ],
 )
 def test_an_unsteady_baseline_has_no_ratio(unsteady: str, reason: str) -> None:
@@ -288,7 +289,23 @@ def test_the_reason_for_unsteady_figures_is_given_once() -> None:
     )
     printed = "\n".join(shown(JobState.SUCCEEDED, figures=figures))
     assert printed.count(reason) == 1
-    assert "unsteady, so no comparison; measure again when the worker is idle" in printed
+    assert f"unsteady, so no comparison; {AGAIN}" in printed
+
+
+def test_a_latency_stands_beside_the_dynamic_sizes_that_it_was_measured_at() -> None:
+    other = EntryFigures(name="decode", latency=LATENCY, sizes={"seq": 1}, baselines=())
+    figures = Figures(
+        latency=LATENCY,
+        sizes={"batch": 8, "seq": 128},
+        baselines=(),
+        library_bytes=1,
+        peak_memory_bytes=1,
+        max_absolute_error=0.0,
+        entries=(other,),
+    )
+    printed = shown(JobState.SUCCEEDED, figures=figures)
+    ends = [line.rpartition(")")[2] for line in printed if line.startswith(("latency ", "entry "))]
+    assert ends == [" at batch=8, seq=128", " at seq=1"]
 
 
 def test_each_entry_point_is_shown_with_what_it_runs() -> None:

@@ -6,8 +6,8 @@ import pytest
 from tensor_samples import tensor
 
 from bessemer.bundle.run import BundleError, InputError, Sizes, Spec
-from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes, shown_shape
-from worker.compiler.frontend.dynamic_shapes import choose_samples, sizes_of, specs_at
+from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes, shown_shape, shown_sizes
+from worker.compiler.frontend.dynamic_shapes import choose_samples, specs_at
 
 BATCH = DynamicDimension(name="x_0", minimum=1, maximum=64)
 LENGTH = DynamicDimension(name="x_1", minimum=2)
@@ -42,7 +42,7 @@ def test_samples_are_the_smallest_an_odd_and_a_larger_size(
 
 
 def test_shapes_follow_their_dimensions() -> None:
-    assert sizes_of(SHAPES, (X, Y)) == {"x_0": 4, "x_1": 8}
+    assert SHAPES.sizes((X, Y)) == {"x_0": 4, "x_1": 8}
     moved = specs_at((X, Y), SHAPES.inputs, {"x_0": 1, "x_1": 3})
     assert [spec.shape for spec in moved] == [(1, 3, 3), (7,)]
 
@@ -51,6 +51,7 @@ def test_dynamic_sizes_are_shown_as_formulas() -> None:
     assert shown_shape(X, SHAPES.inputs) == "x=[x_0]x[x_1]x3:float32"
     assert shown_shape(Y, SHAPES.inputs) == "y=[2*x_1+1]:float32"
     assert list(map(str, SHAPES.dimensions)) == ["x_0 from 1 to 64", "x_1 from 2 on"]
+    assert shown_sizes(SHAPES.sizes((X, Y))) == "at x_0=4, x_1=8"
 
 
 def chosen(x: tuple[int, ...], y: tuple[int, ...]) -> dict[str, int]:

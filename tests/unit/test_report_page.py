@@ -20,7 +20,7 @@ from report_samples import (
 )
 
 from bessemer.cli.arguments import read_draft
-from bessemer.contract.dynamic import DimensionRange
+from bessemer.contract.dynamic import DimensionRange, DynamicAxis, DynamicDimension, DynamicShapes
 from bessemer.contract.options import BenchmarkOptions, SearchEnd, TuneOptions
 from bessemer.contract.report import PassTime, Report
 from bessemer.contract.request import CompilationRequest
@@ -234,6 +234,15 @@ def test_the_entry_of_the_runtime_is_explained() -> None:
     assert said not in Page(render(report.model_copy(update={"benchmark": others}))).words
 
 
+def test_a_latency_stands_beside_the_dynamic_sizes_that_it_was_measured_at() -> None:
+    axis = DynamicAxis(tensor="x", axis=0, dimension="batch")
+    dynamic = DynamicShapes(dimensions=(DynamicDimension(name="batch", minimum=1),), inputs=(axis,))
+    report = minimal_report()
+    changed = report.model_copy(update={"dynamic": dynamic, "inputs": (TensorSpec(name="x", shape=(8, 3)),)})
+    assert "Median latency of one run at batch=8" in Page(render(changed)).words
+    assert "of one run at" not in Page(render(report)).words
+
+
 def test_percentiles_stand_beside_the_runs_behind_them() -> None:
     words = Page(render(rich_report())).words
     runs = rich_report().benchmark.baselines[0].latency.runs
@@ -260,7 +269,7 @@ def test_an_unsteady_baseline_is_not_the_headline(update: dict[str, object], why
     peer = baseline("torch-eager", 26, 0.00176).model_copy(update=update)
     headline = make_headline((peer,))
     assert (headline.words, headline.wins) == ("Not compared with torch eager", False)
-    assert headline.details.startswith(why)
+    assert headline.details.startswith(why) and "`cache: false`" in headline.details
     report = rich_report()
     assert report.benchmark is not None
     benchmark = report.benchmark.model_copy(update={"baselines": (peer,)})

@@ -171,6 +171,7 @@ def _figures(benchmarked: Benchmarked, result: BenchmarkResult) -> Figures:
     others = zip(benchmarked.captured.others, benchmarked.other_results, strict=True)
     return Figures(
         latency=result.latency,
+        sizes=_sizes(benchmarked.captured),
         unsteady=result.unsteady,
         tokens_per_second=result.tokens_per_second,
         baselines=result.baselines,
@@ -185,6 +186,7 @@ def _figures(benchmarked: Benchmarked, result: BenchmarkResult) -> Figures:
             EntryFigures(
                 name=entry.name,
                 latency=found.latency,
+                sizes=_sizes(entry),
                 unsteady=found.unsteady,
                 tokens_per_second=found.tokens_per_second,
                 baselines=found.baselines,
@@ -194,6 +196,10 @@ def _figures(benchmarked: Benchmarked, result: BenchmarkResult) -> Figures:
         comparison=_peer_verdict(result),
         tune=_tune_verdict(benchmarked.verified.built.tuned.result),
     )
+
+
+def _sizes(entry: Captured) -> dict[str, int]:
+    return entry.dynamic.sizes(entry.input_specs)
 
 
 def _peer_verdict(result: BenchmarkResult) -> PeerVerdict | None:

@@ -8,6 +8,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
+from bessemer.contract.dynamic import shown_sizes
 from bessemer.contract.extension import file_options
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.report import (
@@ -62,6 +63,7 @@ class EntryRow:
     name: str
     benchmark: BenchmarkResult
     max_error: float
+    sizes: str
 
     @property
     def does(self) -> str:
@@ -111,6 +113,7 @@ class View:
     reference: str
     max_error: float
     measured: Measurement | None
+    sizes: str
     stages: tuple[charts.Bar, ...]
     total_seconds: float
     curves: tuple[charts.Curve, ...]
@@ -153,6 +156,7 @@ def make_view(report: Report) -> View:
         reference=REFERENCES[report.reference],
         max_error=largest(_errors(report)),
         measured=None if benchmark is None else _measurement(benchmark),
+        sizes=shown_sizes(report.dynamic.sizes(report.inputs)),
         stages=charts.stage_bars(report.stages, report.request.searches),
         total_seconds=sum(stage.seconds for stage in report.stages),
         curves=tuple(curve for curve in curves if curve)[:SHOWN_CURVES],
@@ -228,10 +232,16 @@ def _comparison_rows(report: Report) -> Iterator[ComparisonRow]:
 
 
 def _entry_rows(report: Report, benchmark: BenchmarkResult) -> Iterator[EntryRow]:
-    rows = [(next(iter(report.request.entries), ""), report.comparisons, benchmark)]
-    rows += [(one.name, one.comparisons, one.benchmark) for one in report.entries if one.benchmark]
-    for name, comparisons, result in rows:
-        yield EntryRow(name, result, largest(each.max_absolute_error for each in comparisons))
+    first = next(iter(report.request.entries), "")
+    rows = [(first, report.comparisons, benchmark, report.dynamic.sizes(report.inputs))]
+    rows += [
+        (one.name, one.comparisons, one.benchmark, one.dynamic.sizes(one.inputs))
+        for one in report.entries
+        if one.benchmark
+    ]
+    for name, comparisons, result, sizes in rows:
+        error = largest(each.max_absolute_error for each in comparisons)
+        yield EntryRow(name, result, error, shown_sizes(sizes))
 
 
 def model_name(report: Report) -> str:

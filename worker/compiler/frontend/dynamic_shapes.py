@@ -162,17 +162,6 @@ def same_dynamic_shapes(
     return tuple(shapes)
 
 
-def sizes_of(shapes: DynamicShapes, specs: tuple[TensorSpec, ...]) -> DimensionSizes:
-    """The size of each dimension, if the inputs have the shapes of ``specs``."""
-    by_name = {spec.name: spec.shape for spec in specs}
-    sizes: DimensionSizes = {}
-    for axis in shapes.inputs:
-        if axis.dimension is not None:
-            size = by_name[axis.tensor][axis.axis]
-            sizes.setdefault(axis.dimension, (size - axis.offset) // axis.factor)
-    return sizes
-
-
 def specs_at(
     specs: tuple[TensorSpec, ...], axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]
 ) -> tuple[TensorSpec, ...]:

@@ -28,7 +28,6 @@ from worker.compiler.frontend.dynamic_shapes import (
     DimensionSizes,
     choose_samples,
     describe_program,
-    sizes_of,
     specs_at,
 )
 from worker.compiler.frontend.file_format import recognize
@@ -533,7 +532,7 @@ def _samples(model: LoadedModel, captured: Captured, limits: Limits, seed: int) 
     """Run the original on inputs of other sizes."""
     samples = []
     dynamic, specs = captured.dynamic, captured.input_specs
-    for number, sizes in enumerate(choose_samples(dynamic.dimensions, sizes_of(dynamic, specs)), 1):
+    for number, sizes in enumerate(choose_samples(dynamic.dimensions, dynamic.sizes(specs)), 1):
         inputs = random_inputs(specs_at(specs, dynamic.inputs, sizes), limits, seed + number)
         outputs, _, returns = _run_named(model, inputs)
         _refuse_other_structure(captured, returns)

@@ -28,7 +28,6 @@ from worker.compiler.frontend.dynamic_shapes import (
     SymbolicAxis,
     choose_samples,
     describe_inputs,
-    sizes_of,
     specs_at,
 )
 from worker.compiler.frontend.ir_modules.entry import (
@@ -208,7 +207,7 @@ def _inputs(
 def _samples(
     references: _References, dynamic: DynamicShapes, specs: tuple[TensorSpec, ...], seed: int
 ) -> Iterator[Sample]:
-    for number, sizes in enumerate(choose_samples(dynamic.dimensions, sizes_of(dynamic, specs)), 1):
+    for number, sizes in enumerate(choose_samples(dynamic.dimensions, dynamic.sizes(specs)), 1):
         inputs = random_inputs(specs_at(specs, dynamic.inputs, sizes), {}, seed + number)
         yield references.sample(sizes, tuple(map(as_array, inputs)))
 
