@@ -348,8 +348,10 @@ def _grounds(verdict: TuneVerdict) -> str:
     if verdict.crashed is not None:
         crashed = "search's" if verdict.crashed is Schedules.SEARCH else "default ones"
         return f": with the {crashed}, it crashed"
-    if verdict.kept is Schedules.SEARCH or verdict.trials == 0:
+    if verdict.kept is Schedules.SEARCH:
         return ""
+    if verdict.trials == 0:
+        return ": no other schedule was tried"
     if verdict.seemed_faster:
         functions = f"{verdict.seemed_faster} of {verdict.workloads} functions"
         return f": others looked faster for {functions}, but not clearly when measured again"

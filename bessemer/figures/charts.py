@@ -136,7 +136,7 @@ class ModelCurve:
     def change(self) -> str:
         """The latency at the start and at the end of the search, in words if it is the same."""
         if self.first == self.last:
-            return f"{self.first} throughout: the search found nothing faster"
+            return f"{self.first} throughout"
         return f"{self.first} → {self.last}"
 
 

@@ -90,7 +90,7 @@ def test_a_compilation_that_never_ran_names_no_stage(state: JobState) -> None:
         (
             TuneVerdict(trials=0, kept=Schedules.DEFAULT, unsearched=2),
             [
-                "0 of 32 trials; the library has the default schedules",
+                "0 of 32 trials; the library has the default schedules: no other schedule was tried",
                 "not searched, because their sizes are dynamic: 2 functions",
             ],
         ),

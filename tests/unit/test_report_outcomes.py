@@ -28,7 +28,8 @@ def task(
 
 def result(*tasks: TuneTask, crashed: Schedules | None = None) -> TuneResult:
     kept = Schedules.SEARCH if crashed is Schedules.DEFAULT else Schedules.DEFAULT
-    return TuneResult(trials=8, seconds=1, tasks=tasks, kept=kept, crashed=crashed)
+    trials = sum(task.trials for task in tasks)
+    return TuneResult(trials=trials, seconds=1, tasks=tasks, kept=kept, crashed=crashed)
 
 
 SLOWER = task(found_ms=3.0)
@@ -67,6 +68,7 @@ def test_a_workload_explains_its_schedule(entry: TuneTask, crashed: Schedules | 
     ("verdict", "words"),
     [
         (result(SLOWER, task()), "found nothing faster for any workload"),
+        (result(task(trials=0)), "the search ended before it tried any other"),
         (result(SLOWER, FLATTERED), "looked faster for 1 of 2 workloads, but not clearly"),
         (result(SLOWER, WON, crashed=Schedules.SEARCH), "with the search's, the whole model crashed"),
         (result(WON, crashed=Schedules.DEFAULT), "with the default ones, the whole model crashed"),
