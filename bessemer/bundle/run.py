@@ -1885,10 +1885,14 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\n{self.format_usage()}")
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' must be a number from 1")
+def _count(text: str, least: int = 1) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"'{text}' must be a number from {least}")
     return int(text)
+
+
+def _runs(text: str) -> int:
+    return _count(text, least=0)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -1932,7 +1936,7 @@ def _parser() -> argparse.ArgumentParser:
         "--device", choices=("cpu", "cuda"), help="fail unless the library computes there; by default, either"
     )
     parser.add_argument("--entry", metavar="NAME", help="the entry point to run; by default, the first")
-    parser.add_argument("--repeat", type=_count, default=0, metavar="N", help="number of runs to time")
+    parser.add_argument("--repeat", type=_runs, default=0, metavar="N", help="number of runs to time")
     parser.add_argument(
         "--threads",
         type=_count,

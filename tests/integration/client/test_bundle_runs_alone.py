@@ -75,8 +75,11 @@ def test_the_environment_has_only_numpy_and_the_ffi(lean_python: Path) -> None:
     assert ran.stdout.strip() == "[]"
 
 
-def test_without_inputs_it_compares_with_the_reference(lean_python: Path, bundle: Path) -> None:
-    ran = run_alone(lean_python, bundle)
+@pytest.mark.parametrize("arguments", [(), ("--repeat", "0")])
+def test_without_inputs_it_compares_with_the_reference(
+    lean_python: Path, bundle: Path, arguments: tuple[str, ...]
+) -> None:
+    ran = run_alone(lean_python, bundle, *arguments)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.count("matches the reference") == 5
 
@@ -135,7 +138,7 @@ def test_a_wrong_reference_is_found(lean_python: Path, bundle: Path, tmp_path: P
         (["--input", "x={x}", "--input", "x={x}"], "is given twice"),
         (["--input", "x=absent.npy"], "absent.npy"),
         (["--input", "x={npz}"], "several arrays"),
-        (["--repeat", "-1"], "'-1' must be a number from 1"),
+        (["--repeat", "-1"], "'-1' must be a number from 0"),
         (["--threads", "0"], "'0' must be a number from 1"),
     ],
 )
