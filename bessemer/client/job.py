@@ -155,7 +155,8 @@ class JobOperations:
             The directory.
 
         Raises:
-            InvalidArgumentError: the job has no bundle.
+            InvalidArgumentError: the job has no bundle, or not yet.
+            BessemerError: the job failed or was cancelled, and has no bundle.
             BundleError: the bundle is damaged or unsafe.
         """
         yield from self._find_artifacts()

@@ -24,6 +24,7 @@ from bessemer.contract.queue import QUEUES, job_kind
 from bessemer.contract.request import CompilationRequest, Verification
 from bessemer.contract.service import WorkerList, missing
 from bessemer.errors import (
+    BessemerError,
     BundleError,
     CompilationCancelledError,
     CompilationFailedError,
@@ -232,7 +233,8 @@ def _artifact(compilation: Compilation, name: str) -> Artifact:
     if not compilation.state.final:
         raise InvalidArgumentError(f"{where} yet: wait until it ends")
     names = ", ".join(artifact.name for artifact in compilation.artifacts) or "none"
-    raise InvalidArgumentError(f"{where}; it has {names}")
+    is_misnamed = compilation.state is JobState.SUCCEEDED
+    raise (InvalidArgumentError if is_misnamed else BessemerError)(f"{where}; it has {names}")
 
 
 def compilation_path(job_id: str) -> str:
