@@ -67,7 +67,7 @@ class ProblemError(BessemerError):
     """The server reported an error. ``problem`` holds the stable code, the detail and the advice."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__(f"{problem.title}: {problem.detail} [{problem.code}]")
+        super().__init__(f"{problem.title}: {problem.detail} [{problem.code}]\n→ {problem.advice}")
         self.problem = problem
 
 

@@ -28,7 +28,8 @@ class BestBundle:
         except BundleError:
             return  # it was replaced during the download, and its event follows
         except (ProblemError, UnreachableError) as error:
-            print_lines(self.console, f"bundle     not downloaded, the compilation goes on: {error}")
+            reason = str(error).splitlines()[0]
+            print_lines(self.console, f"bundle     not downloaded, the compilation goes on: {reason}")
             return
         what = "the best so far" if event.data.get("figures") else "verified, not measured yet"
         print_lines(self.console, f"bundle     {self.output}, {what}")

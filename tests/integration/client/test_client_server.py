@@ -15,6 +15,7 @@ from bessemer.contract.problem import ErrorCode
 from bessemer.contract.target import ExplicitTarget
 from bessemer.contract.tensor import InputSpec
 from bessemer.errors import (
+    BessemerError,
     CompilationCancelledError,
     CompilationFailedError,
     ConflictError,
@@ -156,6 +157,7 @@ def test_a_failed_job_raises_with_its_problem(client: Client, fake_worker: FakeW
     with pytest.raises(CompilationFailedError) as caught:
         job.wait()
     assert caught.value.problem == PROBLEM
+    assert str(caught.value).endswith(f"[{PROBLEM.code}]\n→ {PROBLEM.advice}")
     assert caught.value.compilation.state is JobState.FAILED
 
 
@@ -182,6 +184,16 @@ def test_a_digest_is_enough_for_a_known_model(client: Client, model: Path) -> No
 def test_an_unfinished_job_has_nothing_to_download(client: Client, model: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="no artifact"):
         client.submit(model).download(tmp_path / "bundle")
+
+
+def test_a_cancelled_job_has_nothing_to_download_which_no_argument_is_to_blame_for(
+    client: Client, model: Path, tmp_path: Path
+) -> None:
+    job = client.submit(model)
+    job.cancel()
+    with pytest.raises(BessemerError, match="no artifact") as caught:
+        job.download(tmp_path / "bundle")
+    assert not isinstance(caught.value, InvalidArgumentError)
 
 
 def test_an_unknown_job_is_not_found(client: Client) -> None:
