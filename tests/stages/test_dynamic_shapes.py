@@ -70,6 +70,7 @@ def test_sizes_that_the_importer_cannot_keep_dynamic_are_reported(tmp_path: Path
         translate(captured, make_context(tmp_path))
     assert caught.value.code is ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED
     assert "x_0 from 1 to 64" in caught.value.detail
+    assert caught.value.detail.endswith("resizing with dynamic sizes (x_2, 6). Fix 'x_2'")
     assert caught.value.places[0].operator == "aten.upsample_bicubic2d.vec"
 
 

@@ -68,7 +68,8 @@ class SizeTracker:
     def _became(self, entry: _DynamicSize, dynamic_shapes: TorchDynamicShapes) -> str:
         expression = entry.size.node.expr
         if expression.is_number:
-            return f"fixes it at {expression}, a constant in the model or its trace"
+            fixed = f"fixes it at {expression}, a constant in the model or its trace"
+            return f"{fixed}: read the size from a shape there"
         if expression == entry.symbol:
             low, high = _bounds(entry.size, entry.symbol)
             return f"accepts only {low} to {high}: narrow its range"

@@ -111,11 +111,7 @@ def describe_program(
         given: names of dimensions.
     """
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    taken = [
-        values[spec.arg.name]
-        for spec in program.graph_signature.input_specs
-        if spec.kind == InputKind.USER_INPUT
-    ]
+    taken = _taken(program, values)
     returned = [
         values[spec.arg.name]
         for spec in program.graph_signature.output_specs
@@ -137,6 +133,33 @@ def describe_program(
             name = of_data.setdefault(str(size), own).name
             axes.append(DynamicAxis(tensor=spec.name, axis=axis.axis, dimension=name))
     return shapes.model_copy(update={"outputs": tuple(axes), "of_data": tuple(of_data.values())})
+
+
+def names_of_symbols(
+    program: ExportedProgram, inputs: tuple[TensorSpec, ...], shapes: DynamicShapes
+) -> dict[str, str]:
+    """The dimensions that a program's symbols stand for, as far as its inputs tell.
+
+    Args:
+        program: the exported program.
+        inputs: its inputs, in order.
+        shapes: their dynamic sizes.
+    """
+    taken = _taken(program, {node.name: node.meta.get("val") for node in program.graph.nodes})
+    dimensions = {(axis.tensor, axis.axis): axis.dimension for axis in shapes.inputs}
+    names: dict[str, str] = {}
+    for spec, value in zip(inputs, taken, strict=False):
+        for axis in symbolic_axes(value, program):
+            name = dimensions.get((spec.name, axis.axis))
+            if axis.size.symbol is not None and name is not None:
+                names.setdefault(axis.size.symbol, name)
+    return names
+
+
+def _taken(program: ExportedProgram, values: Mapping[str, Any]) -> list[Any]:
+    """What the program takes from its user."""
+    specs = program.graph_signature.input_specs
+    return [values[spec.arg.name] for spec in specs if spec.kind == InputKind.USER_INPUT]
 
 
 def _maximum(size: Any, program: ExportedProgram) -> int | None:

@@ -517,13 +517,14 @@ def _describe_dynamic(
     found = describe_program(program, specs, outputs, given)
     for axis in found.inputs:
         if axis.dimension is None:
-            detail = f"the size of axis {axis.axis} of '{axis.tensor}' is not a multiple of one dimension"
+            own = f"axis {axis.axis} of '{axis.tensor}'"
+            detail = f"the size of {own} is not a multiple of one dimension: fix it"
             raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail)
     plain = {axis.dimension for axis in found.inputs if (axis.factor, axis.offset) == (1, 0)}
     for axis in found.inputs:
         if axis.dimension not in plain:
             own, name = f"axis {axis.axis} of '{axis.tensor}'", axis.dimension
-            detail = f"{own} has the size {axis}, and no input has an axis of the size {name} itself"
+            detail = f"{own} has the size {axis}, and no input has an axis of the size {name} itself: fix it"
             raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail)
     return found
 

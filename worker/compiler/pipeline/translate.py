@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from bessemer.contract.options import TranslationLevel
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.request import Parameters
 from bessemer.contract.tensor import TensorSpec
+from worker.compiler.frontend.dynamic_shapes import names_of_symbols
 from worker.compiler.layout.separate_parameters import INPUTS
 from worker.compiler.legalize.registry import legalization_map
 from worker.compiler.pipeline.translate_module import normalized
@@ -42,6 +44,9 @@ if TYPE_CHECKING:
     from worker.compiler.translation.builders import Express
 
 MAX_PLACES = 200
+
+_WORD = re.compile(r"\b[A-Za-z_]\w*")
+_INTEGER = re.compile(r"\bT\.int(?:32|64)\((-?\d+)\)")
 
 _BY_OPEN_SIZES = (ErrorCode.TRANSLATE_FAILED, ErrorCode.OPTIMIZE_FAILED)
 
@@ -191,8 +196,21 @@ def refuse_dynamic_sizes(error: JobError, captured: Captured) -> None:
     if not captured.dynamic.dimensions or error.code not in _BY_OPEN_SIZES:
         return
     dynamic_sizes = ", ".join(map(str, captured.dynamic.dimensions))
-    detail = f"with dynamic sizes ({dynamic_sizes}): {error.detail}"
+    reason, named = _in_words_of_user(error.detail, captured)
+    fix = f". Fix {', '.join(map(repr, named))}" if named else ""
+    detail = f"with dynamic sizes ({dynamic_sizes}): {reason}{fix}"
     raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail, error.places) from error
+
+
+def _in_words_of_user(detail: str, captured: Captured) -> tuple[str, tuple[str, ...]]:
+    """A message with dimensions for symbols and plain numbers, and the dimensions that it names."""
+    program, names = captured.program, dict[str, str]()
+    if isinstance(program, torch.export.ExportedProgram):
+        names = names_of_symbols(program, captured.input_specs, captured.dynamic)
+    detail = _INTEGER.sub(r"\1", detail)
+    found = [word for word in _WORD.findall(detail) if word in names]
+    named = tuple(dict.fromkeys(names[symbol] for symbol in found))
+    return _WORD.sub(lambda word: names.get(word[0], word[0]), detail), named
 
 
 def _check_outputs(main: relax.Function, captured: Captured) -> None:

@@ -241,7 +241,7 @@ def fixed(sizes: tuple[Any, ...], what: str) -> tuple[int, ...]:
         UntranslatableError: a size is dynamic; the message names ``what`` needs it fixed.
     """
     if not all(isinstance(size, int) for size in sizes):
-        raise UntranslatableError(f"{what} with dynamic sizes {sizes}")
+        raise UntranslatableError(f"{what} with dynamic sizes ({', '.join(map(str, sizes))})")
     return tuple(int(size) for size in sizes)
 
 
