@@ -422,7 +422,7 @@ def _spec_contradictions(index: int, given: InputSpec, known: TensorSpec) -> lis
     if len(given.shape) != len(known.shape):
         message = f"'{given.name}' has rank {len(given.shape)}, the model takes rank {len(known.shape)}"
         errors.append(FieldError(field=f"inputs[{index}].shape", message=message))
-    if given.dtype is not known.dtype:
+    if given.dtype not in (None, known.dtype):
         message = f"'{given.name}' is {given.dtype}, the model takes {known.dtype}"
         errors.append(FieldError(field=f"inputs[{index}].dtype", message=message))
     return errors

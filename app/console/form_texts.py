@@ -77,7 +77,7 @@ class _Row:
     @property
     def spec(self) -> str:
         sizes = _SHAPE_SEPARATORS.sub("x", self.shape)
-        return f"{sizes}:{self.dtype or 'float32'}" if self.is_changed else self.example
+        return f"{sizes}{self.dtype and f':{self.dtype}'}" if self.is_changed else self.example
 
 
 def first(texts: Texts, name: str) -> str:

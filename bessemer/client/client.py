@@ -188,7 +188,7 @@ class ClientOperations(Generic[AnyJob, AnyGroup]):
                 ``IRModule``. An ``nn.Module`` is exported with ``torch.export`` in evaluation mode. Or a
                 dictionary of files, one for each entry point:
                 ``{"prefill": "prefill.pt2", "decode": "decode.pt2"}``.
-            inputs: for each name, a shape (of float32), ``"1x784:float32"``, a ``TensorSpec``, or an array
+            inputs: for each name, a shape, ``"1x784:float32"``, a ``TensorSpec``, or an array
                 or tensor, in the order of the model's arguments. A `.pt2` needs none. An ``nn.Module`` also
                 accepts a tuple of example tensors; given shapes, it is exported with seeded random tensors.
                 A size can be a name, ``("batch", 784)``: the library accepts every size in its range.

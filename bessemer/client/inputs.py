@@ -18,8 +18,8 @@ from bessemer.errors import InvalidArgumentError
 D = TypeVar("D", bound=Document)
 
 InputValue = Any
-"""A spec, ``"1x784:float32"``, a shape (of float32) such as ``("batch", 784)``, or an array or tensor with
-that shape and dtype."""
+"""A spec, ``"1x784:float32"``, a shape such as ``("batch", 784)``, or an array or tensor with that shape and
+dtype. Without a dtype, it is the file's, or else float32."""
 
 Inputs = Mapping[str, InputValue] | Sequence[Any]
 """Inputs by name, alone or in dictionaries, lists, tuples and dataclasses; or in order: ``TensorSpec``,
@@ -29,7 +29,7 @@ Dimensions = Mapping[str, DimensionRange | tuple[int, int | None] | str]
 """Ranges by name: ``(1, 64)``, ``(1, None)`` (unbounded), ``"1..64@8"``, or a ``DimensionRange``."""
 
 RANGE_FORMS = "(1, 64), (1, None) without a maximum, or '1..64@8' with the size to benchmark at"
-FORMS = "('batch', 784) of float32, 'batchx784:int64', an array or a tensor"
+FORMS = "('batch', 784), 'batchx784:int64', an array or a tensor"
 
 NO_DIMENSIONS: Dimensions = MappingProxyType({})
 

@@ -104,7 +104,9 @@ class InputSpec(Document):
         description="The sizes. A name stands for a dimension with a range in `dimensions`.",
         examples=[[1, 3, 224, 224], ["batch", 3, 224, 224]],
     )
-    dtype: DType = Field(default=DType.FLOAT32, description="The element type.")
+    dtype: DType | None = Field(
+        default=None, description="The element type. Null: the file's if it declares one, else float32."
+    )
 
     @property
     def named_axes(self) -> dict[int, str]:
@@ -114,11 +116,12 @@ class InputSpec(Document):
     def at(self, sizes: Mapping[str, int]) -> "TensorSpec":
         """The tensor with these sizes of its dimensions."""
         shape = tuple(sizes[size] if isinstance(size, str) else size for size in self.shape)
-        return TensorSpec(name=self.name, shape=shape, dtype=self.dtype)
+        return TensorSpec(name=self.name, shape=shape, dtype=self.dtype or DType.FLOAT32)
 
     def __str__(self) -> str:
         """The command line's form, which ``parse_input_spec`` parses."""
-        return f"{self.name}={'x'.join(map(_entry, self.shape)) or SCALAR}:{self.dtype}"
+        dtype = "" if self.dtype is None else f":{self.dtype}"
+        return f"{self.name}={'x'.join(map(_entry, self.shape)) or SCALAR}{dtype}"
 
 
 class TensorSpec(InputSpec):
@@ -128,13 +131,14 @@ class TensorSpec(InputSpec):
         max_length=MAX_RANK,
         description="The sizes; empty for a scalar. Only a size that depends on data can be 0.",
     )
+    dtype: DType = Field(default=DType.FLOAT32, description="The element type.")
 
 
 def parse_input_spec(text: str) -> InputSpec:
     """Parse the command line's form of an input, ``name=1x3x224x224:float32``.
 
-    The dtype defaults to float32; ``name=scalar:int64`` has rank 0. A size can be a name, as in
-    ``x=batchx3x224x224``; brackets enclose a name that contains an ``x``: ``x=[pixels]x3``.
+    The dtype defaults to the file's, or float32; ``name=scalar:int64`` has rank 0. A size can be a name, as
+    in ``x=batchx3x224x224``; brackets enclose a name that contains an ``x``: ``x=[pixels]x3``.
 
     Raises:
         ValueError: the text has another form.
@@ -144,7 +148,7 @@ def parse_input_spec(text: str) -> InputSpec:
     if not equals or not shape_text:
         raise ValueError(f"'{text}' is not of the form NAME=1x3x224x224:float32")
     shape = [] if shape_text == SCALAR else _parse_shape(shape_text)
-    return InputSpec.model_validate({"name": name, "shape": shape, "dtype": dtype or "float32"})
+    return InputSpec.model_validate({"name": name, "shape": shape, "dtype": dtype or None})
 
 
 def _parse_shape(text: str) -> list[int | str]:

@@ -11,6 +11,7 @@ from capture_samples import capture_file, exported, graph, scripted, traced
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.tensor import DType
 from worker.errors import JobError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
@@ -184,6 +185,24 @@ def test_a_request_narrows_a_dimension_of_the_file_by_its_name(
     captured = capture_file(rectangles(tmp_path / "model.pt2"), dimensions=(dimension,))
     assert list(map(str, captured.dynamic.dimensions)) == ["x_0 from 2 to 64", shown]
     assert captured.input_specs[0].shape == (8, columns)
+
+
+@pytest.mark.parametrize(
+    ("save", "given", "dtype"),
+    [
+        (program_of({0: BATCH}), "x=8x4", DType.INT64),
+        (program_of({0: BATCH}), "x=batchx4", DType.INT64),
+        (graph, "x=batchx4", DType.FLOAT32),
+    ],
+    ids=["declared", "declared-open", "undeclared"],
+)
+def test_an_input_without_a_dtype_has_the_files_or_float32(
+    tmp_path: Path, save: Save, given: str, dtype: DType
+) -> None:
+    save(Scaled(), tmp_path / "model", torch.ones(4, 4, dtype=torch.int64))
+    dimensions = ("batch=1..8",) if "batch" in given else ()
+    captured = capture_file(tmp_path / "model", given, dimensions=dimensions)
+    assert captured.input_specs[0].dtype is dtype
 
 
 @pytest.mark.parametrize(

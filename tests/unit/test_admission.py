@@ -69,6 +69,7 @@ def code(problem: Problem | None) -> ErrorCode | None:
         (KNOWN, ("ids=1x64:int64",), ErrorCode.INPUTS_MISMATCH),
         (KNOWN, ("mask=1x64:bool", "ids=1x64:int64"), None),
         (KNOWN, ("ids=64:int64", "mask=1x64:bool"), ErrorCode.INPUTS_MISMATCH),
+        (KNOWN, ("ids=1x64", "mask=1x64"), None),
         (KNOWN, ("ids=1x64:float32", "mask=1x64:bool"), ErrorCode.INPUTS_MISMATCH),
         (NAMES_ONLY, (), ErrorCode.INPUTS_MISSING),
         (NAMES_ONLY, ("x=1x3",), None),

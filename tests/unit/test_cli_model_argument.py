@@ -44,9 +44,9 @@ def test_given_inputs_and_dimensions_override_the_functions(file: Path, tmp_path
     own = call_entry_point(f"{file}:named", tmp_path)
     narrowed = call_entry_point(f"{file}:named", tmp_path, dimensions={"batch": "1..8"})
     given = call_entry_point(f"{file}:named", tmp_path, {"y": (2, 3)})
-    assert (list(map(str, own.inputs)), str(own.dimensions["batch"])) == (["x=batchx784:float32"], "1..64")
+    assert (list(map(str, own.inputs)), str(own.dimensions["batch"])) == (["x=batchx784"], "1..64")
     assert str(narrowed.dimensions["batch"]) == "1..8"
-    assert (list(map(str, given.inputs)), given.dimensions) == (["y=2x3:float32"], {})
+    assert (list(map(str, given.inputs)), given.dimensions) == (["y=2x3"], {})
 
 
 @pytest.mark.parametrize(

@@ -316,7 +316,7 @@ def test_each_entry_point_is_shown_with_what_it_runs() -> None:
     }
     request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="host"), entries=entries)
     assert [line for line in shown(JobState.QUEUED, request=request) if line.startswith("entry")] == [
-        "entry       encode: x=2x8:float32",
+        "entry       encode: x=2x8",
         "entry       back: method decode, gain=3",
         f"entry       other: model {'1' * 64}",
     ]

@@ -326,7 +326,7 @@ def test_the_page_omits_percentiles_of_too_few_runs(runs: int, known: tuple[bool
                 tune=TuneOptions(trials=64),
                 timeout_seconds=90,
             ),
-            "--target znver4 --input x=batchx784:float32 --input n=scalar:float32 "
+            "--target znver4 --input x=batchx784 --input n=scalar:float32 "
             "--dimension batch=1..64@8 --constant sr=16000 --constant 'mode=\"a b\"' --constant gain=null "
             "--constant 'text=\"true\"' --option target.cores=2 --option stateless=true "
             "--option tune.trials=64 --option timeout_seconds=90.0",

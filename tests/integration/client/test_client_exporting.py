@@ -256,10 +256,10 @@ class Kinds(torch.nn.Module):
 @pytest.mark.parametrize(
     ("net", "inputs", "named"),
     [
-        (Net(), {"x": ("batch", 4), "shift": SHIFT}, ["x=batchx4:float32", "shift=3:float32"]),
-        (Net(), {"shift": (3,), "x": "batchx4"}, ["x=batchx4:float32", "shift=3:float32"]),
-        (Net(), ["x=batchx4", "shift=3"], ["x=batchx4:float32", "shift=3:float32"]),
-        (Kinds(), {"a": ("batch", 4), "b": ("batch", 4)}, ["xs_0=batchx4:float32", "xs_1=batchx4:float32"]),
+        (Net(), {"x": ("batch", 4), "shift": SHIFT}, ["x=batchx4", "shift=3:float32"]),
+        (Net(), {"shift": (3,), "x": "batchx4"}, ["x=batchx4", "shift=3"]),
+        (Net(), ["x=batchx4", "shift=3"], ["x=batchx4", "shift=3"]),
+        (Kinds(), {"a": ("batch", 4), "b": ("batch", 4)}, ["xs_0=batchx4", "xs_1=batchx4"]),
     ],
     ids=["by name", "in another order", "in order", "variadic"],
 )
@@ -351,7 +351,7 @@ def test_other_objects_are_not_models(value: object) -> None:
 @pytest.mark.parametrize("inputs", [(X, SHIFT), {"x": (2, 4), "shift": (3,)}])
 def test_a_saved_object_keeps_its_own_names(tmp_path: Path, make: Any, inputs: Inputs) -> None:
     exported = save_module(make(), inputs, tmp_path)
-    assert exported.inputs == SPECS
+    assert [(spec.name, spec.shape) for spec in exported.inputs] == [("x", (2, 4)), ("shift", (3,))]
     assert exported.path.stat().st_size > 0
 
 
@@ -370,7 +370,7 @@ def test_half_precision_inputs_keep_their_dtype(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("returned", "named"),
-    [("{'input': (1, 4)}", []), ("{'input': ('batch', 4)}, {'batch': (1, 8)}", ["input=batchx4:float32"])],
+    [("{'input': (1, 4)}", []), ("{'input': ('batch', 4)}, {'batch': (1, 8)}", ["input=batchx4"])],
 )
 def test_a_pipelines_function_may_return_a_module_with_inputs_and_dimensions(
     tmp_path: Path, returned: str, named: list[str]
@@ -392,7 +392,7 @@ def test_a_gates_inputs_and_dimensions_override_the_functions(
     file = tmp_path / "made_for_another_gate.py"
     file.write_text(f"import torch\ndef export():\n    return torch.nn.Linear(4, 2), {returned}\n")
     made = call_entry_point(f"{file}:export", tmp_path, inputs, {"rows": "1..8"})
-    assert (list(map(str, made.inputs)), str(made.dimensions["rows"])) == (["input=rowsx4:float32"], "1..8")
+    assert (list(map(str, made.inputs)), str(made.dimensions["rows"])) == (["input=rowsx4"], "1..8")
 
 
 def test_a_module_is_named_after_its_class() -> None:

@@ -61,6 +61,16 @@ def requested_dynamic_shapes(
     return tuple(axes[name] for name in order)
 
 
+def with_own_dtypes(request: CompilationRequest, arguments: tuple[Argument, ...]) -> CompilationRequest:
+    """The request with the model's dtypes for inputs that name none, as far as the model declares them."""
+    own = {argument.name: argument.spec.dtype for argument in arguments if argument.spec is not None}
+    inputs = tuple(
+        spec.model_copy(update={"dtype": own.get(spec.name)}) if spec.dtype is None else spec
+        for spec in request.inputs
+    )
+    return request.model_copy(update={"inputs": inputs})
+
+
 def with_own_dimensions(request: CompilationRequest, arguments: tuple[Argument, ...]) -> CompilationRequest:
     """The request with all inputs, if it only has ranges of dimensions of the model.
 

@@ -44,6 +44,7 @@ from worker.compiler.frontend.requested_dimensions import (
     names_by_axis,
     requested_dynamic_shapes,
     with_own_dimensions,
+    with_own_dtypes,
 )
 from worker.compiler.frontend.sample_inputs import (
     Lengths,
@@ -294,7 +295,7 @@ def _capture(
         listed = ", ".join(map(repr, sorted((model.method, *model.other_methods))))
         raise JobError(ErrorCode.MODEL_FORWARD_MISSING, f"the model has {listed}, but no '{FORWARD}'")
     refuse_unfixed(model.constants, request.constants)
-    request = with_own_dimensions(request, model.arguments)
+    request = with_own_dtypes(with_own_dimensions(request, model.arguments), model.arguments)
     if model.format is ModelFormat.PT2:
         check_requested_dimensions(request.inputs, request.dimensions, model.arguments)
     sizes = example_sizes(request.inputs, request.dimensions, model.arguments)

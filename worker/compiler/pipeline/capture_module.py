@@ -46,6 +46,7 @@ from worker.compiler.frontend.requested_dimensions import (
     example_sizes,
     names_by_axis,
     with_own_dimensions,
+    with_own_dtypes,
 )
 from worker.compiler.frontend.sample_inputs import data_limit_bytes, random_inputs, refuse_oversized
 from worker.compiler.frontend.signature import match_inputs
@@ -87,7 +88,7 @@ def capture_module(upload: Upload, context: StageContext) -> Captured:
         raise JobError(ErrorCode.MODEL_FORWARD_MISSING, detail)
     _refuse_unknown_functions(entry.module, file.registered)
     given = _given_inputs(file, entry)
-    request = with_own_dimensions(request, entry.arguments)
+    request = with_own_dtypes(with_own_dimensions(request, entry.arguments), entry.arguments)
     sizes = example_sizes(request.inputs, request.dimensions, entry.arguments)
     asked = tuple(spec.at(sizes) for spec in request.inputs)
     specs = match_inputs(asked or tuple(given.values()), entry.arguments)
