@@ -60,6 +60,7 @@ from bessemer.contract.stage import Stage
 from bessemer.errors import InvalidArgumentError
 
 SHOWN_OPERATORS = 30
+NO_RULE = "there is no translation rule to fill in: no operator needs one, or none would help"
 
 
 def compile_model(
@@ -307,8 +308,8 @@ def show_preflight(report: Report, quiet: bool, explain: bool = False) -> None:
         )
     for problem in found.problems:
         show_lines(errors, problem_lines(problem))
-    if explain and found.rule_template:
-        show_lines(errors, found.rule_template.splitlines())
+    if explain:
+        print_lines(errors, *(found.rule_template.splitlines() or (NO_RULE,)))
     if not found.compiles:
         raise typer.Exit(ExitStatus.FAILED)
 

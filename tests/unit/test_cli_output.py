@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from report_samples import minimal_report
 from rich.console import Console
 from typer.testing import CliRunner
 
 from bessemer.cli.application import application
-from bessemer.cli.compiling import preflight_lines
+from bessemer.cli.compiling import NO_RULE, preflight_lines, show_preflight
 from bessemer.cli.jobs import _row as jobs_row
 from bessemer.cli.jobs import step_lines
 from bessemer.cli.live_view import PlainStages, other_method_lines
@@ -420,6 +421,25 @@ def test_a_preflight_of_an_irmodule_has_no_figures_that_were_not_counted() -> No
     )
     labels = [line.split()[0] for line in preflight_lines(found)]
     assert labels == ["translates", "parameters", "operator", "relax.matmul"]
+
+
+@pytest.mark.parametrize(("template", "printed"), [("", NO_RULE), ("RULES = (\n)", "RULES = (\n)")])
+def test_rules_to_fill_in_are_printed_or_said_to_be_absent(
+    capsys: pytest.CaptureFixture[str], template: str, printed: str
+) -> None:
+    preflight = Preflight(
+        compiles=True,
+        problems=(),
+        rule_template=template,
+        operators=(),
+        flops=0,
+        parameters=0,
+        parameter_bytes=0,
+        peak_activation_bytes=0,
+    )
+    report = minimal_report().model_copy(update={"preflight": preflight})
+    show_preflight(report, quiet=True, explain=True)
+    assert capsys.readouterr().err == f"{printed}\n"
 
 
 def test_methods_that_are_not_compiled_are_noted() -> None:
