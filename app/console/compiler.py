@@ -379,10 +379,8 @@ def show_function(
     life = lives(modules).get(function)
     code = compiler.code.named(function) if compiler.code else None
     if life is None and code is None:
-        hint = compiler.code.hint(function) if compiler.code else ""
-        raise refuse(
-            ErrorCode.NOT_FOUND, f"Compilation {compiler.job.id} has no function '{function}'{hint}."
-        )
+        hint = compiler.code.hint(function) if compiler.code else "."
+        raise refuse(ErrorCode.NOT_FOUND, f"Compilation {compiler.job.id} has no function '{function}'{hint}")
     step = None
     if life is not None:
         step = compiler.step(life.last if asked.step is None else asked.step)

@@ -97,6 +97,6 @@ def named_function(job: Compilation, listing: CodeListing, name: str) -> CodeFun
     """
     found = listing.named(name)
     if found is None:
-        detail = f"Compilation {job.id} has no function '{name}'{listing.hint(name)}."
+        detail = f"Compilation {job.id} has no function '{name}'{listing.hint(name)}"
         raise refuse(ErrorCode.NOT_FOUND, detail)
     return found

@@ -122,8 +122,8 @@ class CodeListing(Document):
         return next((function for function in self.functions if function.name == name), None)
 
     def hint(self, name: str) -> str:
-        """A sentence on names that are close to one."""
-        return did_you_mean(name, [function.name for function in self.functions], count=3)
+        """The end of a sentence on a name that no function has: names that are close to it, or a dot."""
+        return did_you_mean(name, [function.name for function in self.functions], count=3) or "."
 
 
 def _check(what: str, count: int, references: Iterable[tuple[int, ...]]) -> None:

@@ -46,7 +46,8 @@ async def test_functions_have_operators_and_code(api: AsyncClient, played: Playe
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        ("/ad/assembly", 404, "did you mean 'add'?"),
+        ("/ad/assembly", 404, "has no function 'ad'; did you mean 'add'?\""),
+        ("/zzz/assembly", 404, "has no function 'zzz'.\""),
         ("/add/cuda", 422, "kind"),
         (f"/{'x' * 201}/assembly", 422, "function"),
     ],
