@@ -104,6 +104,9 @@ bench-grouped: setup ## time grouped convolutions beside other runtimes; LAYERS=
 bench-chains: setup $(SURVEY) ## time convolutions and the windows behind them as one function and as two; CASES="vgg-stem" selects
 	@$(BIN)/python -W ignore -m benchmarks.chains $(CASES)
 
+bench-dynamic: setup $(SURVEY) ## time models of dynamic sizes beside those of fixed sizes; CASES="resnet18-batch" selects
+	@$(BIN)/python -W ignore -m benchmarks.dynamic_sizes $(CASES)
+
 bench-search: setup ## compare a search's trials a minute with stock MetaSchedule's builder and runner; MODEL=resnet18 selects
 	@$(BIN)/python -W ignore -m benchmarks.search_rate $(MODEL)
 
@@ -158,4 +161,4 @@ sbom: setup ## write sbom/app.json and sbom/worker.json in CycloneDX's format
 	@mkdir -p sbom && for image in app worker; do \
 	  $(BIN)/cyclonedx-py requirements --output-reproducible --output-file sbom/$$image.json locks/$$image.txt && echo "written to sbom/$$image.json"; done
 
-.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-gpu-kernels bench-service bench-fairness bench-copies bench-search bench-tuning bench-cost-model bench-tiles bench-grouped bench-chains bench-architectures bench-compile-time turnaround soak docs guide
+.PHONY: help setup lock audit sbom demo serve test flakes fuzz test-containment test-containers lint format bench bench-models bench-programs bench-decoder bench-loading bench-gpu bench-gpu-kernels bench-service bench-fairness bench-copies bench-search bench-tuning bench-cost-model bench-tiles bench-grouped bench-chains bench-dynamic bench-architectures bench-compile-time turnaround soak docs guide

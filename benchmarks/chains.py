@@ -50,8 +50,8 @@ def main(names: tuple[str, ...]) -> None:
         model, inputs = _case(name)
         with TemporaryDirectory() as folder:
             sides = _sides(model, inputs, Path(folder))
-        runs = max(1, int(_ROUND_SECONDS / min(_seconds(sides[1], 1) for _ in range(3))))
-        one, two = zip(*([_seconds(side, runs) for side in sides] for _ in range(ROUNDS)), strict=True)
+        runs = max(1, int(_ROUND_SECONDS / min(seconds_of(sides[1], 1) for _ in range(3))))
+        one, two = zip(*([seconds_of(side, runs) for side in sides] for _ in range(ROUNDS)), strict=True)
         ratio = median(together / apart for together, apart in zip(one, two, strict=True))
         print(f"{name:20} {median(one) * 1e3:15.3f}  {ratio:16.2f}", flush=True)
 
@@ -92,7 +92,8 @@ def _sides(
     )
 
 
-def _seconds(run: Callable[[], object], runs: int) -> float:
+def seconds_of(run: Callable[[], object], runs: int) -> float:
+    """The mean processor seconds of some runs, after one that is not counted."""
     run()
     start = thread_time()
     for _ in range(runs):

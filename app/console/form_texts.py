@@ -77,7 +77,8 @@ class _Row:
     @property
     def spec(self) -> str:
         sizes = _SHAPE_SEPARATORS.sub("x", self.shape)
-        return f"{sizes}{self.dtype and f':{self.dtype}'}" if self.is_changed else self.example
+        dtype = f":{self.dtype}" if self.dtype else ""
+        return sizes + dtype if self.is_changed else self.example
 
 
 def first(texts: Texts, name: str) -> str:

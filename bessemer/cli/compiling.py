@@ -60,7 +60,7 @@ from bessemer.contract.stage import Stage
 from bessemer.errors import InvalidArgumentError
 
 SHOWN_OPERATORS = 30
-NO_RULE = "there is no translation rule to fill in: no operator needs one, or none would help"
+NO_RULE = "no operator needs a translation rule that you could write"
 
 
 def compile_model(

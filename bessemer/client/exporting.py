@@ -339,7 +339,7 @@ def _check_complete(given: Iterable[str], parameters: Mapping[str, inspect.Param
 def _example(spec: TensorSpec, value: InputValue) -> Any:
     torch = _torch()
     if isinstance(value, torch.Tensor):
-        # torch.export takes a tensor that is given twice for one input.
+        # torch.export treats a tensor that is given twice as one input.
         return value.detach().clone()
     if is_array(value):
         return torch.as_tensor(value)

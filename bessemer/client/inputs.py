@@ -46,7 +46,7 @@ def _range_of(name: str, value: DimensionRange | tuple[int, int | None] | str) -
         if isinstance(value, str):
             return parse_dimension(f"{name}={value}")[1]
         if isinstance(value, Mapping) or len(value) != 2:
-            raise TypeError("expected a pair")
+            raise _malformed(name, value)
         minimum, maximum = value
         return DimensionRange(
             minimum=_integer(minimum), maximum=None if maximum is None else _integer(maximum)
@@ -54,11 +54,13 @@ def _range_of(name: str, value: DimensionRange | tuple[int, int | None] | str) -
     except ValidationError as error:
         raise InvalidArgumentError(f"dimension '{name}': {validation_message(error)}") from error
     except TypeError as error:
-        raise InvalidArgumentError(
-            f"dimension '{name}' is {reprlib.repr(value)}; expected {RANGE_FORMS}"
-        ) from error
+        raise _malformed(name, value) from error
     except ValueError as error:
         raise InvalidArgumentError(f"dimension '{name}': {error}") from error
+
+
+def _malformed(name: str, value: object) -> InvalidArgumentError:
+    return InvalidArgumentError(f"dimension '{name}' is {reprlib.repr(value)}; expected {RANGE_FORMS}")
 
 
 def _integer(size: Any) -> Any:

@@ -233,8 +233,9 @@ def _artifact(compilation: Compilation, name: str) -> Artifact:
     if not compilation.state.final:
         raise InvalidArgumentError(f"{where} yet: wait until it ends")
     names = ", ".join(artifact.name for artifact in compilation.artifacts) or "none"
-    is_misnamed = compilation.state is JobState.SUCCEEDED
-    raise (InvalidArgumentError if is_misnamed else BessemerError)(f"{where}; it has {names}")
+    if compilation.state is JobState.SUCCEEDED:
+        raise InvalidArgumentError(f"{where}; it has {names}")
+    raise BessemerError(f"{where}; it has {names}")
 
 
 def compilation_path(job_id: str) -> str:

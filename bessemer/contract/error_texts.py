@@ -253,8 +253,7 @@ ERRORS: dict[ErrorCode, ErrorText] = {
     ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED: ErrorText(
         422,
         "The compiler cannot keep this model's sizes dynamic",
-        "Do what the message says. A size that cannot stay dynamic must be a number: "
-        "`--input NAME=1x3x224x224:float32`.",
+        "Do what the message says. Fix a size that cannot stay dynamic: `--input NAME=1x3x224x224:float32`.",
     ),
     ErrorCode.OPERATOR_UNSUPPORTED: ErrorText(
         422,

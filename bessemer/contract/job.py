@@ -1,7 +1,7 @@
 """Compilations and their events."""
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -139,17 +139,23 @@ class BundleCheck(Document):
     )
 
 
+MeasuredSizes = Annotated[
+    dict[str, int],
+    Field(
+        max_length=MAX_DIMENSIONS,
+        description="The size of each dynamic dimension in the reference inputs; empty if all sizes are "
+        "fixed, or if a device measured.",
+        examples=[{"batch": 8, "length": 128}],
+    ),
+]
+
+
 class EntryFigures(Document):
     """The benchmark of an entry point after the first."""
 
     name: str = Field(description="Its name in the request.")
     latency: Latency = Field(description="Latency of the library on the reference inputs.")
-    sizes: dict[str, int] = Field(
-        default={},
-        max_length=MAX_DIMENSIONS,
-        description="The size of each dynamic dimension in the reference inputs; empty if all sizes are "
-        "fixed.",
-    )
+    sizes: MeasuredSizes = Field(default={})
     unsteady: str = Field(default="", description="Why the latency is unreliable; empty if it is reliable.")
     tokens_per_second: float | None = Field(
         default=None, description="As in the report; null unless the library is a decoder."
@@ -161,12 +167,7 @@ class Figures(Document):
     """The main results of the benchmark and the verification."""
 
     latency: Latency = Field(description="Latency of the library on the reference inputs.")
-    sizes: dict[str, int] = Field(
-        default={},
-        max_length=MAX_DIMENSIONS,
-        description="The size of each dynamic dimension in the reference inputs; empty if all sizes are "
-        "fixed.",
-    )
+    sizes: MeasuredSizes = Field(default={})
     unsteady: str = Field(default="", description="Why the latency is unreliable; empty if it is reliable.")
     tokens_per_second: float | None = Field(
         default=None,

@@ -105,7 +105,11 @@ class InputSpec(Document):
         examples=[[1, 3, 224, 224], ["batch", 3, 224, 224]],
     )
     dtype: DType | None = Field(
-        default=None, description="The element type. Null: the file's if it declares one, else float32."
+        default=None,
+        exclude_if=lambda dtype: dtype is None,
+        description="The element type. If it is missing, the file's dtype, or float32 if the file declares "
+        "none.",
+        examples=["float32"],
     )
 
     @property

@@ -28,8 +28,8 @@ def make_headline(baselines: tuple[BaselineResult, ...]) -> Headline:
     if peer.doubt:
         reason = words.sentence(peer.doubt)
         details = (
-            f"{reason} Other work on the machine causes this: measure again when it is idle, with "
-            "`cache: false`."
+            f"{reason} Other work on the machine causes this: measure again when it is idle, with the option "
+            "cache set to false."
         )
         return Headline(peer, f"Not compared with {name}", details, wins=False)
     threads = "1 thread" if peer.threads == 1 else f"{peer.threads} threads"

@@ -278,7 +278,7 @@ def decision(result: TuneResult) -> str:
         measurer = "GPU" if result.ended_by is SearchEnd.NO_GPU else "processor of the target"
         return f"The schedules are ranked by the cost model: no {measurer} measured them."
     if not result.trials:
-        return "The library uses the default schedules: the search ended before it tried any other."
+        return "The library uses the default schedules: no other schedule was tried."
     again = sum(task.looked_faster for task in result.tasks)
     if not again:
         return "The library uses the default schedules: the search found nothing faster for any workload."

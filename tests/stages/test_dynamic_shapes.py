@@ -134,6 +134,40 @@ class Batches(nn.Module):
         return self.numbered(y) * torch.arange(x.shape[0])[:, None, None, None]
 
 
+class Odd(nn.Module):
+    """Images of an odd number of vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Conv2d(72, 72, 3, padding=1)
+        self.grouped = nn.Conv2d(72, 24, 3, padding=1, groups=4)
+        self.transposed = nn.ConvTranspose2d(24, 24, 3, stride=2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.transposed(self.grouped(self.dense(x).relu()))
+
+
+class Encoded(nn.Module):
+    """Pools and enlarges images again, so that sizes must be multiples of 4."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 24, 3, padding=1), nn.Conv2d(24, 16, 3, padding=1)
+        self.third, self.last = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(40, 5, 1)
+        self.pool, self.up = nn.MaxPool2d(2), nn.Upsample(scale_factor=4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x).relu()
+        z = self.third(self.pool(self.second(self.pool(y)).relu()))
+        return self.last(torch.cat([self.up(z), y], 1))
+
+
+QUARTERS = {
+    2: 4 * torch.export.Dim("rows_of_4", min=2, max=64),
+    3: 4 * torch.export.Dim("cols_of_4", min=2, max=64),
+}
+
+
 def resized(_: Any, x: torch.Tensor) -> torch.Tensor:
     larger = nn.functional.interpolate(x, scale_factor=2.0)
     smooth = nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear")
@@ -141,10 +175,20 @@ def resized(_: Any, x: torch.Tensor) -> torch.Tensor:
     return larger + smooth * aligned
 
 
+def selected(_: Any, x: torch.Tensor) -> torch.Tensor:
+    return x[:, -1].relu() + x[:, x.shape[1] - 1] * x[-1, 0]
+
+
 def written(_: Any, x: torch.Tensor) -> torch.Tensor:
     y = x.clone()
     y[:, 1:-1] = 0.5
     y[:, ::3] += x[:, ::3]
+    return y
+
+
+def written_from_end(_: Any, x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y[:, -10:] = x[:, -10:] * 2
     return y
 
 
@@ -228,11 +272,21 @@ CASES = {
     "batches": Case(
         Batches(), (2, 3, 34, 30), {0: BATCH}, ((1, 3, 34, 30), (5, 3, 34, 30))
     ),
+    "odd-batches": Case(
+        Odd(), (2, 72, 7, 7), {0: BATCH}, ((1, 72, 7, 7), (5, 72, 7, 7))
+    ),
     "images": Case(
         Images(),
         (2, 3, 64, 64),
         {0: BATCH, 2: HEIGHT, 3: WIDTH},
         ((1, 3, 9, 9), (2, 3, 10, 400), (3, 3, 63, 65), (1, 3, 224, 31)),
+    ),
+    "multiples": Case(Encoded(), (2, 3, 24, 32), QUARTERS, ((2, 3, 8, 12), (2, 3, 100, 60))),
+    "multiple-and-more": Case(
+        Function(lambda _, x: x.relu() * 2),
+        (2, 13),
+        {1: 3 * torch.export.Dim("thirds", min=1, max=64) + 1},
+        ((2, 4), (2, 31)),
     ),
     "heights": Case(
         nn.Sequential(nn.Conv2d(16, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
@@ -252,6 +306,13 @@ CASES = {
     "slices": Case(
         Function(sliced), (2, 8, 30), {1: torch.export.Dim("rows", min=4, max=28)}, ((2, 4, 30), (2, 27, 30))
     ),
+    "slices-before-the-start": Case(
+        Function(written_from_end),
+        (2, 8, 30),
+        {1: torch.export.Dim("few_rows", min=4, max=9)},
+        ((2, 4, 30), (2, 9, 30)),
+    ),
+    "selected": Case(Function(selected), (4, 6, 8), MIXED, ((2, 2, 8), (5, 33, 8))),
     "slices-written": Case(
         Function(written), (2, 8, 30), {1: torch.export.Dim("rows", min=4, max=28)}, ((2, 4, 30), (2, 27, 30))
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from worker.compiler.schedules.annotations import FAMILY, POOLING
 from worker.compiler.schedules.each_image import for_each_image, of_one_image
 from worker.compiler.schedules.processors import machine_of
 
-BATCH = tirx.Var("n", "int64")
+MACHINE = machine_of(tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}))
+BATCH, OTHER = tirx.Var("n", "int64"), tirx.Var("m", "int64")
 IMAGES = te.placeholder((BATCH, 3, 4, 16), name="images")
+OTHERS = te.placeholder((OTHER, 3, 4, 16), name="others")
 FIXED = te.placeholder((2, 3, 4, 16), name="fixed")
 SQUARE = te.placeholder((BATCH, BATCH, 16), name="square")
 Kernel = Callable[[], Any]
@@ -26,7 +29,8 @@ def compute(shape: Any, element: Callable[..., Any]) -> Any:
 
 
 def schedule_of(given: Any, result: Any) -> s_tir.Schedule:
-    function = te.create_prim_func([given, result]).with_attr("global_symbol", "main")
+    inputs = given if isinstance(given, tuple) else (given,)
+    function = te.create_prim_func([*inputs, result]).with_attr("global_symbol", "main")
     return s_tir.Schedule(tvm.IRModule({"main": function}))
 
 
@@ -70,7 +74,7 @@ BY_IMAGE: dict[str, tuple[Any, Kernel, bool]] = {
         lambda: compute(IMAGES.shape, lambda n, *at: IMAGES[(n, *at)] / BATCH.astype("float32")),
         False,
     ),
-    "images that are no whole cache lines": (
+    "images that are no whole vectors": (
         IMAGES,
         lambda: compute((BATCH, 3, 4, 5), lambda n, *at: IMAGES[(n, *at)] + 1.0),
         False,
@@ -78,6 +82,11 @@ BY_IMAGE: dict[str, tuple[Any, Kernel, bool]] = {
     "a second dimension of the batch's size": (
         SQUARE,
         lambda: compute((BATCH, 16), lambda n, x: SQUARE[n, n, x]),
+        False,
+    ),
+    "an image of another batch": (
+        (IMAGES, OTHERS),
+        lambda: compute(IMAGES.shape, lambda n, *at: IMAGES[(n, *at)] + OTHERS[(0, *at)]),
         False,
     ),
     "images behind another dimension": (
@@ -91,7 +100,7 @@ BY_IMAGE: dict[str, tuple[Any, Kernel, bool]] = {
 @pytest.mark.parametrize("name", BY_IMAGE)
 def test_a_function_of_one_image_needs_no_other_image(name: str) -> None:
     given, kernel, is_by_image = BY_IMAGE[name]
-    one = of_one_image(schedule_of(given, kernel()))
+    one = of_one_image(schedule_of(given, kernel()), MACHINE)
     assert (one is not None) is is_by_image
     if one is not None:
         assert all(int(tensor.shape[0]) == 1 for tensor in one.mod["main"].params)
@@ -101,10 +110,9 @@ def test_a_function_of_one_image_needs_no_other_image(name: str) -> None:
 def test_threads_divide_images_that_are_too_small_to_divide(threads: int, kind: Any) -> None:
     large = te.placeholder((BATCH, 64, 64, 16), name="large")
     whole = schedule_of(large, compute(large.shape, lambda *at: large[at] + 1.0))
-    one = of_one_image(whole)
+    one = of_one_image(whole, MACHINE)
     assert one is not None
-    target = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": threads})
-    function = for_each_image(whole, one.mod["main"], machine_of(target))
+    function = for_each_image(whole, one.mod["main"], replace(MACHINE, threads=threads))
     loop = function.body.block.body
     assert loop.kind == kind
     assert loop.extent.same_as(function.params[0].shape[0])

@@ -269,7 +269,7 @@ def test_an_unsteady_baseline_is_not_the_headline(update: dict[str, object], why
     peer = baseline("torch-eager", 26, 0.00176).model_copy(update=update)
     headline = make_headline((peer,))
     assert (headline.words, headline.wins) == ("Not compared with torch eager", False)
-    assert headline.details.startswith(why) and "`cache: false`" in headline.details
+    assert headline.details.startswith(why) and "cache set to false" in headline.details
     report = rich_report()
     assert report.benchmark is not None
     benchmark = report.benchmark.model_copy(update={"baselines": (peer,)})

@@ -521,12 +521,6 @@ def _describe_dynamic(
             own = f"axis {axis.axis} of '{axis.tensor}'"
             detail = f"the size of {own} is not a multiple of one dimension: fix it"
             raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail)
-    plain = {axis.dimension for axis in found.inputs if (axis.factor, axis.offset) == (1, 0)}
-    for axis in found.inputs:
-        if axis.dimension not in plain:
-            own, name = f"axis {axis.axis} of '{axis.tensor}'", axis.dimension
-            detail = f"{own} has the size {axis}, and no input has an axis of the size {name} itself: fix it"
-            raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail)
     return found
 
 

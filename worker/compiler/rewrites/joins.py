@@ -110,7 +110,7 @@ class _Joiner(PyExprMutator):
             return None
         name = f"{first.function.name_hint}_{second.function.name_hint.removeprefix('fused_')}"
         function = _merged(self._module, first, second, name)
-        claimed = claims(_schedule_of(function), self._machine)
+        claimed = claims(_schedule_of(function, self._machine), self._machine)
         return self.builder_.add_func(function, name) if claimed else None
 
     def _call(self, value: relax.Expr | None) -> _Call | None:
@@ -162,11 +162,11 @@ def _families(function: Any) -> list[str]:
     return found
 
 
-def _schedule_of(function: tirx.PrimFunc) -> s_tir.Schedule:
+def _schedule_of(function: tirx.PrimFunc, machine: Machine) -> s_tir.Schedule:
     """The schedule that families see, of one image if the number of images is dynamic."""
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     schedule = inline_blocks(s_tir.Schedule(module))
-    return of_one_image(schedule) or schedule
+    return of_one_image(schedule, machine) or schedule
 
 
 def _are_windows(schedule: s_tir.Schedule, machine: Machine) -> bool:

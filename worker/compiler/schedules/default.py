@@ -172,7 +172,7 @@ def _schedule(function: tirx.PrimFunc, target: tvm.target.Target) -> Scheduled:
 
 def _schedule_function(schedule: s_tir.Schedule, machine: Machine, wanted: Numbers | None) -> Scheduled:
     schedule = inline_blocks(schedule)
-    one = of_one_image(schedule)
+    one = of_one_image(schedule, machine)
     if one is None:
         return _schedule_inlined(schedule, machine, wanted)
     scheduled = _schedule_inlined(one, machine, wanted)

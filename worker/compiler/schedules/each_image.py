@@ -4,8 +4,8 @@
         the loops that a family writes for a batch of one
 
 Loops of one image read and write views of the batch's tensors, so that their indices have fixed ranges. TVM
-assumes that tensors, and so views, begin at a cache line: images of other sizes are left to the loops of open
-sizes.
+aligns tensors, and so views, to whole vectors: images of other sizes are left to the loops of open sizes.
+Buffers that the loops of one image allocate are inside the loop over images.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tvm.tirx.analysis import undefined_vars
 from worker.compiler.schedules import nest
 from worker.compiler.schedules.annotations import OF_IMAGES, UNCLAIMED
 from worker.compiler.schedules.blocks import Block, name_of_family, read_blocks
-from worker.compiler.schedules.processors import CACHE_LINE, MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
+from worker.compiler.schedules.processors import MULTIPLY_ADDS_PER_THREAD, Machine, threads_pay
 
 
-def of_one_image(schedule: s_tir.Schedule) -> s_tir.Schedule | None:
+def of_one_image(schedule: s_tir.Schedule, machine: Machine) -> s_tir.Schedule | None:
     """The function of images for a batch of one; None if it cannot be computed image by image.
 
     It can if the batch is dynamic, each of its blocks has one axis over the batch, and this axis indexes
@@ -36,11 +36,11 @@ def of_one_image(schedule: s_tir.Schedule) -> s_tir.Schedule | None:
     if not any(name_of_family(schedule, family) for family in OF_IMAGES):
         return None
     dynamic = tuple(filter(_is_dynamic, function.params))
-    if not dynamic or not all(map(_is_batch, dynamic)):
+    batch = next((tensor.shape[0] for tensor in dynamic if _is_batch(tensor, machine)), None)
+    if not all(_is_batch(tensor, machine) and tensor.shape[0].same_as(batch) for tensor in dynamic):
         return None
-    batch = dynamic[0].shape[0]
     blocks = read_blocks(schedule, may_be_dynamic=True)
-    if not blocks or not all(_computes_by_image(block, batch) for block in blocks):
+    if batch is None or not blocks or not all(_computes_by_image(block, batch) for block in blocks):
         return None
     ones = {tensor: _of_one(tensor) for tensor in dynamic}
     return s_tir.Schedule(tvm.IRModule({"main": function.specialize(ones)}))
@@ -77,12 +77,12 @@ def _is_dynamic(parameter: Any) -> bool:
     return shape is None or not all(isinstance(size, tirx.IntImm) for size in shape)
 
 
-def _is_batch(parameter: Any) -> bool:
-    """Whether a tensor has a dynamic number of parts of fixed sizes, each of which begins at a cache line."""
+def _is_batch(parameter: Any, machine: Machine) -> bool:
+    """Whether a tensor has a dynamic number of parts of fixed sizes, each of whole vectors."""
     batch, *sizes = getattr(parameter, "shape", (None,))
     if not isinstance(batch, tirx.Var) or not all(isinstance(size, tirx.IntImm) for size in sizes):
         return False
-    return prod(map(int, sizes)) * nest.bits_of(parameter.dtype) // 8 % CACHE_LINE == 0
+    return prod(map(int, sizes)) * nest.bits_of(parameter.dtype) % machine.vector_bits == 0
 
 
 def _computes_by_image(block: Block, batch: tirx.Var) -> bool:

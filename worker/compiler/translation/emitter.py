@@ -108,11 +108,11 @@ class Emitter:
 
     def size_of(self, expression: Any) -> tirx.Var:
         """A variable with the value of an expression of sizes."""
-        return self.size_from(
-            self.tensor_expression(
-                lambda value: te.compute((1,), lambda _: value.astype("int64"), "size"), expression
-            )
-        )
+
+        def size(value: Any) -> te.Tensor:
+            return te.compute((1,), lambda _: value.astype("int64"), "size")
+
+        return self.size_from(self.tensor_expression(size, expression))
 
     def stock(self) -> Any:
         """Translate the node by TVM's own converter.

@@ -61,6 +61,7 @@ class Importer(ExportedProgramImporter):
         self._functions = 0
         self._tensors: Mapping[str, torch.Tensor] = {}
         self._fixed: dict[relax.Var, torch.Tensor] = {}
+        self._unsolved: dict[str, dict[Any, tirx.Var]] = {}
 
     @property
     def block_builder(self) -> relax.BlockBuilder:
@@ -102,12 +103,39 @@ class Importer(ExportedProgramImporter):
         program = getattr(exported_program, "program", exported_program)
         found = super().create_input_vars(program)
         self._symbols = SymbolicShapes(found[1].values())
+        self._take_sizes(found[1])
         self._fixed = {
             found[0][spec.arg.name]: self._tensors[spec.target]
             for spec in program.graph_signature.input_specs
             if spec.target in self._tensors and spec.arg.name in found[0]
         }
         return found
+
+    def _take_sizes(self, inputs: dict[str, relax.Var]) -> None:
+        """Give each size that TVM cannot solve for its symbol a symbol of its own.
+
+        It solves no expressions, so it needs an input that has the symbol itself as a size.
+        """
+        known = [size for each in inputs.values() for size in each.ty.shape if isinstance(size, tirx.Var)]
+        for name, each in inputs.items():
+            open_axes = {
+                axis: tirx.Var(f"{name}_{axis}", "int64")
+                for axis, size in enumerate(each.ty.shape)
+                if not all(variable in known for variable in variables_in([size]))
+            }
+            if open_axes:
+                self._unsolved[name] = {each.ty.shape[axis]: own for axis, own in open_axes.items()}
+                shape = [open_axes.get(axis, size) for axis, size in enumerate(each.ty.shape)]
+                inputs[name] = relax.Var(name, relax.TensorType(shape, each.ty.dtype))
+
+    def _input(self, node: Node, given: relax.Var) -> relax.Var:
+        """An input in the sizes of the program's symbols, after those that its sizes define."""
+        unsolved = self._unsolved.get(node.name)
+        if unsolved is None or self._symbols is None:
+            return given
+        for expression, size in unsolved.items():
+            self._symbols.solve(expression, size, self._emitter(node).size_of)
+        return self.block_builder.emit(relax.op.reshape(given, self.expressed(node.meta["val"].shape)))
 
     def can_translate(self, node: Node) -> bool:
         """Whether a call has a rule or a converter."""
@@ -258,7 +286,7 @@ class Importer(ExportedProgramImporter):
         for node in nodes:
             if node.op == "placeholder":
                 if node.name in inputs_vars:
-                    self.env[node] = inputs_vars[node.name]
+                    self.env[node] = self._input(node, inputs_vars[node.name])
             elif node.op == "get_attr":
                 self.env[node] = _attribute(graph_module, str(node.target))
             elif node.op == "call_function":

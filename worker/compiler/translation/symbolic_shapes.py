@@ -67,6 +67,23 @@ class SymbolicShapes:
             is_plain = isinstance(expression, tirx.Var | tirx.IntImm)
             self._variables[str(known)] = expression if is_plain else define(expression)
 
+    def solve(self, expression: Any, size: tirx.Var, define: Callable[[Any], tirx.Var]) -> None:
+        """Define the symbol in an expression ``a * symbol + b`` by the size that it is.
+
+        Args:
+            expression: an input's size, in a symbol of torch's.
+            size: the size.
+            define: gives an expression a variable.
+        """
+        (symbol,) = variables_in([expression])
+        if not self._variables[symbol.name].same_as(symbol):
+            return
+        start, after = (
+            int(Analyzer().simplify(nest.substitute(expression, {symbol: tirx.IntImm("int64", value)})))
+            for value in (0, 1)
+        )
+        self._variables[symbol.name] = define(tirx.floordiv(size - start, after - start))
+
     def _depends_on_data(self, expression: Any) -> bool:
         names = {str(symbol) for symbol in expression.free_symbols}
         return bool(expression.is_Symbol or names & self._of_data)

@@ -16,6 +16,7 @@ from worker.compiler.translation.dtypes import is_floating
 from worker.compiler.translation.emitter import Emitter, axis_of, dtype_of, shape_of
 from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.rule import Decomposition, Rules, rules_of
+from worker.compiler.translation.symbolic_shapes import is_size
 
 MASKS = ("bool", "uint8")
 
@@ -123,11 +124,12 @@ def _number(emit: Emitter, size: Any, dtype: str) -> relax.Expr:
 
 def _select(emit: Emitter, data: relax.Expr, axis: int, index: Any) -> relax.Expr:
     """One element of an axis. TVM's converter reads out of bounds for negative indices."""
-    if not isinstance(index, int):
+    if not is_size(index):
         return emit.stock()
     axis = axis_of(axis, len(shape_of(data)))
-    place = index if index >= 0 else shape_of(data)[axis] + index
-    part = emit(relax.op.strided_slice(data, [axis], [place], [place + 1]))
+    place = _from_zero(index, shape_of(data)[axis])
+    is_dynamic = not isinstance(place, int)
+    part = emit(relax.op.strided_slice(data, [axis], [place], [place + 1], assume_inbound=is_dynamic))
     return relax.op.squeeze(part, [axis])
 
 
@@ -153,6 +155,8 @@ def _slice(
 
 def _from_zero(begin: Any, size: Any) -> Any:
     """Where a slice begins; negative numbers count from the end."""
+    if isinstance(begin, int) and isinstance(size, int):
+        return begin if begin >= 0 else max(size + begin, 0)
     if isinstance(begin, int):
         return begin if begin >= 0 else tirx.max(size + begin, 0)
     return tirx.Select(begin < 0, tirx.max(begin + size, 0), begin)

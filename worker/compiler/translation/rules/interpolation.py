@@ -127,8 +127,8 @@ def _linear(emit: Emitter, data: relax.Expr, sizes: Sizes, align_corners: bool, 
 
 def _spatial_sizes(emit: Emitter, data: relax.Expr) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The sizes of an image and of the result, whose batch may be dynamic."""
-    wanted = emit.sizes or emit.shape
-    return fixed(shape_of(data)[2:], "resizing"), fixed(tuple(wanted[2:]), "resizing")
+    given = fixed(shape_of(data)[2:], "resizing")
+    return given, fixed(tuple(emit.sizes or emit.shape)[2:], "resizing")
 
 
 def _scales(given: tuple[int, ...], wanted: tuple[int, ...], factors: Factors) -> list[np.float32]:

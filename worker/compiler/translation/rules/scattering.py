@@ -157,13 +157,15 @@ def _bound(bound: int | None, default: int, size: int) -> int:
     """A bound of a slice, counted from the front."""
     if bound is None or bound == torch.iinfo(torch.int64).max:
         return default
-    return bound + size if bound < 0 else bound
+    return torch.sym_max(bound + size, 0) if bound < 0 else bound
 
 
 def _in_slice(data: Tensor, source: Tensor, axis: int, start: int, end: int, step: int) -> Tensor:
     places = torch.arange(data.shape[axis])
     inside = (places >= start) & (places < end) & ((places - start) % step == 0)
-    taken = source.index_select(axis, ((places - start) // step).clamp(0, source.shape[axis] - 1))
+    taken = source.index_select(
+        axis, ((places - start) // step).clamp(0, torch.sym_max(source.shape[axis] - 1, 0))
+    )
     along = [1] * data.dim()
     along[axis] = -1
     return torch.where(inside.reshape(along), taken, data)

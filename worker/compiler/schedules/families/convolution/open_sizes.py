@@ -113,7 +113,10 @@ class _Writer:
         columns = self.parts.main.spatial[3].size
         tasks = self._tasks(self.tile.columns)
         if self.tile.columns > 1 and not isinstance(columns, int):
-            tasks = nest.either(columns >= self.tile.columns, tasks, self._tasks(1))
+            narrow = self._tasks(1)
+            tasks = nest.named(
+                columns, "columns", lambda known: nest.either(known >= self.tile.columns, tasks, narrow)
+            )
         return self.parts.behind_border(tasks, self.runs_parallel)
 
     def _tasks(self, width: int) -> tirx.Stmt:
