@@ -97,6 +97,7 @@ CONVOLUTIONS = nn.Sequential(
 MIXED = {0: BATCH, 1: LENGTH}
 HEIGHT = torch.export.Dim("height", min=9, max=400)
 WIDTH = torch.export.Dim("width", min=9, max=400)
+SPAN = torch.export.Dim("span", min=2, max=14)
 
 
 class Images(nn.Module):
@@ -216,6 +217,12 @@ def indexed(_: Any, x: torch.Tensor) -> torch.Tensor:
     return x[:, places, places % 4 - 4] + x[0, places[:, None], places[None, :] % 4].sum(1)
 
 
+def within_span(_: Any, x: torch.Tensor) -> torch.Tensor:
+    """A slice between numbers that a tensor holds, as in the relative positions of DeBERTa."""
+    span = torch.tensor(x.shape[1])
+    return x[..., 15 - span : 15 + span] * 2
+
+
 CASES = {
     "linear-rows": Case(
         nn.Sequential(nn.Linear(600, 33), nn.GELU(), nn.Linear(33, 5)),
@@ -313,6 +320,9 @@ CASES = {
         ((2, 4, 30), (2, 9, 30)),
     ),
     "selected": Case(Function(selected), (4, 6, 8), MIXED, ((2, 2, 8), (5, 33, 8))),
+    "slices-between-numbers": Case(
+        Function(within_span), (2, 8, 30), {1: SPAN}, ((2, 2, 30), (2, 14, 30))
+    ),
     "slices-written": Case(
         Function(written), (2, 8, 30), {1: torch.export.Dim("rows", min=4, max=28)}, ((2, 4, 30), (2, 27, 30))
     ),

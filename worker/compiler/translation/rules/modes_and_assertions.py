@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tvm import tirx
+from tvm import relax, tirx
 
 from worker.compiler.translation.emitter import Emitter
+from worker.compiler.translation.errors import UntranslatableError
 from worker.compiler.translation.rule import Rules, rules_of
+
+if TYPE_CHECKING:
+    from torch.fx import Node
 
 
 def _with_modes(emit: Emitter, *arguments: Any) -> Any:
@@ -30,6 +34,17 @@ def _not(emit: Emitter, condition: Any) -> Any:
     return tirx.Not(condition) if isinstance(condition, tirx.Expr) else not condition
 
 
+def _offset(emit: Emitter, _: relax.Expr) -> int:
+    """Where a slice begins in its memory: torch asserts that this is not negative if it depends on data."""
+    if not all(map(_is_asserted, emit.node.users)):
+        raise UntranslatableError("computing with the offset of a view in its memory")
+    return 0
+
+
+def _is_asserted(condition: Node) -> bool:
+    return all(str(user.target).startswith("aten._assert_scalar.") for user in condition.users)
+
+
 def _size(size: Any) -> Any:
     return tirx.IntImm("int64", size) if isinstance(size, int) else size
 
@@ -46,6 +61,7 @@ RULES: Rules = rules_of(
         "aten._assert_scalar.default": _nothing,
         "aten.sym_constrain_range_for_size.default": _nothing,
         "aten.sym_constrain_range.default": _nothing,
+        "aten.sym_storage_offset.default": _offset,
         "sym_max": _larger,
         "sym_not": _not,
         "sym_min": _smaller,
