@@ -236,6 +236,15 @@ CASES = {
         {0: BATCH},
         ((1, 2100), (7, 2100), (64, 2100), (200, 2100)),
     ),
+    "multiples-of-rows": Case(
+        Function(
+            lambda model, x: model.layers(x.flatten(0, 1)) + x.flatten(0, 1),
+            layers=nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 128), nn.SiLU(), nn.Linear(128, 64)),
+        ),
+        (2, 4, 36, 64),
+        {0: BATCH},
+        ((1, 4, 36, 64), (5, 4, 36, 64)),
+    ),
     "encoder-attention": Case(
         Function(self_attention),
         (2, 6, 20),

@@ -103,10 +103,19 @@ class SymbolicShapes:
         if expression.is_Symbol or str(expression) in self._variables:
             return self._variables.get(str(expression))
         join = _OPERATORS.get(type(expression).__name__)
-        parts = [self._size(part) for part in expression.args]
+        parts = [self._size(part) for part in _constants_last(expression)]
         if join is None or not parts or any(part is None for part in parts):
             return None
         return reduce(join, parts)
+
+
+def _constants_last(expression: Any) -> list[Any]:
+    """The parts of an expression, in the order that TVM gives sums and products when it simplifies them.
+
+    Passes that match shapes do not see that ``4 * n`` is ``n * 4``.
+    """
+    is_commutative = type(expression).__name__ in ("Add", "Mul")
+    return sorted(expression.args, key=lambda part: is_commutative and bool(part.is_Integer))
 
 
 def is_size(value: Any) -> bool:
