@@ -519,7 +519,7 @@ def _describe_dynamic(
     for axis in found.inputs:
         if axis.dimension is None:
             own = f"axis {axis.axis} of '{axis.tensor}'"
-            detail = f"the size of {own} is not a multiple of one dimension: fix it"
+            detail = f"the size of {own} depends on several dimensions: give it as a number in `inputs`"
             raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, detail)
     return found
 
