@@ -40,27 +40,31 @@ def ranges_of(dimensions: Dimensions) -> dict[str, DimensionRange]:
 
 
 def _range_of(name: str, value: DimensionRange | tuple[int, int | None] | str) -> DimensionRange:
+    if isinstance(value, DimensionRange):
+        return value
     try:
-        if isinstance(value, DimensionRange):
-            return value
         if isinstance(value, str):
             return parse_dimension(f"{name}={value}")[1]
-        if isinstance(value, Mapping) or len(value) != 2:
-            raise _malformed(name, value)
-        minimum, maximum = value
+        minimum, maximum = _pair(value)
         return DimensionRange(
             minimum=_integer(minimum), maximum=None if maximum is None else _integer(maximum)
         )
     except ValidationError as error:
         raise InvalidArgumentError(f"dimension '{name}': {validation_message(error)}") from error
     except TypeError as error:
-        raise _malformed(name, value) from error
+        raise InvalidArgumentError(
+            f"dimension '{name}' is {reprlib.repr(value)}; expected {RANGE_FORMS}"
+        ) from error
     except ValueError as error:
         raise InvalidArgumentError(f"dimension '{name}': {error}") from error
 
 
-def _malformed(name: str, value: object) -> InvalidArgumentError:
-    return InvalidArgumentError(f"dimension '{name}' is {reprlib.repr(value)}; expected {RANGE_FORMS}")
+def _pair(value: Any) -> tuple[Any, Any]:
+    """The ends of a range. Raises ``TypeError`` unless there are two."""
+    if isinstance(value, Mapping) or len(value) != 2:
+        raise TypeError("not a pair")
+    minimum, maximum = value
+    return minimum, maximum
 
 
 def _integer(size: Any) -> Any:

@@ -107,7 +107,7 @@ class InputSpec(Document):
     dtype: DType | None = Field(
         default=None,
         exclude_if=lambda dtype: dtype is None,
-        description="The element type. If it is missing, the file's dtype, or float32 if the file declares "
+        description="The element type. Null or missing: the file's dtype, or float32 if the file declares "
         "none.",
         examples=["float32"],
     )

@@ -133,7 +133,7 @@ def test_every_field_of_a_request_can_be_set() -> None:
             {
                 "small": {
                     "inputs": (
-                        {"name": "x", "shape": (1, 4), "dtype": None},
+                        {"name": "x", "shape": (1, 4)},
                         {"name": "y", "shape": (2,), "dtype": "int64"},
                     )
                 }
