@@ -295,11 +295,15 @@ def _require_ranges(
         for name in spec.named_axes.values():
             if name in ranges:
                 continue
+            said = f"--input {text} names '{name}', which has no range"
+            hint = did_you_mean(unused[0], (name,)) if unused else ""
+            if hint:
+                raise InvalidArgumentError(
+                    f"{said}; no --input names '{unused[0]}'{hint}\n→ Write the same name in both."
+                )
             idle = f"; no --input names '{unused[0]}'" if unused else ""
-            hint = did_you_mean(name, unused or ranges)
             raise InvalidArgumentError(
-                f"--input {text} names '{name}', which has no range{idle}{hint}\n"
-                f"→ Add `--dimension {name}=1..64`, with the sizes that you need."
+                f"{said}{idle}\n→ Add `--dimension {name}=1..64`, with the sizes that you need."
             )
 
 

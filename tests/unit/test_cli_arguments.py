@@ -208,7 +208,7 @@ def test_a_dimension_has_its_range_beside_the_input_that_names_it() -> None:
     [
         ((), "names 'batch', which has no range"),
         ((), "\n→ Add `--dimension batch=1..64`"),
-        (("bacth=1..64",), "did you mean 'bacth'"),
+        (("bacth=1..64",), "did you mean 'batch'.\n→ Write the same name in both"),
         (("rows=1..64",), "no range; no --input names 'rows'"),
         (("batch=1..64", "length=1..2"), "no shape in `inputs` names 'length'"),
         (("batch=64",), "'batch=64' is one size, not a range of the form NAME=1..64; give a fixed size"),

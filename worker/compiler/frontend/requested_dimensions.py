@@ -94,7 +94,7 @@ def with_own_dimensions(request: CompilationRequest, arguments: tuple[Argument, 
             symbol = axis.size.symbol
             if symbol is None or (axis.size.factor, axis.size.offset) != (1, 0):
                 where = f"axis {axis.axis} of '{argument.name}'"
-                raise _refused(f"{where} depends on another dimension, so ranges cannot be changed")
+                raise _refused(f"{where} is an expression of a dimension, so its range is that of the export")
             if symbol not in names:
                 names[symbol] = f"{argument.name}_{axis.axis}"
                 own[names[symbol]] = axis

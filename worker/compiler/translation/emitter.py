@@ -114,6 +114,29 @@ class Emitter:
 
         return self.size_from(self.tensor_expression(size, expression))
 
+    def number_in(self, size: tirx.Var, factor: int, offset: int) -> tirx.Var:
+        """The number of which a size is ``factor * number + offset``.
+
+        A run with another size ends with an error. TVM does not compare the number of elements of a reshape,
+        so the size and the one that follows from the number must match one variable.
+        """
+
+        def parts(value: Any) -> te.Tensor:
+            number = tirx.floordiv(value - offset, factor)
+            found = tirx.Select
+            return te.compute(
+                (3,),
+                lambda place: found(
+                    place == 0, number, found(place == 1, value, number * factor + offset)
+                ).astype("int64"),
+                "number",
+            )
+
+        number, checked = (tirx.Var(f"{self.node.name}_{what}", "int64") for what in ("number", "size"))
+        shape = self(relax.op.tensor_to_shape(self.tensor_expression(parts, size)))
+        self._builder.match_cast(shape, relax.ShapeType([number, checked, checked]))
+        return number
+
     def stock(self) -> Any:
         """Translate the node by TVM's own converter.
 

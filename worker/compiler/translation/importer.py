@@ -134,7 +134,7 @@ class Importer(ExportedProgramImporter):
         if unsolved is None or self._symbols is None:
             return given
         for expression, size in unsolved.items():
-            self._symbols.solve(expression, size, self._emitter(node).size_of)
+            self._symbols.solve(expression, size, self._emitter(node).number_in)
         return self.block_builder.emit(relax.op.reshape(given, self.expressed(node.meta["val"].shape)))
 
     def can_translate(self, node: Node) -> bool:

@@ -67,13 +67,15 @@ class SymbolicShapes:
             is_plain = isinstance(expression, tirx.Var | tirx.IntImm)
             self._variables[str(known)] = expression if is_plain else define(expression)
 
-    def solve(self, expression: Any, size: tirx.Var, define: Callable[[Any], tirx.Var]) -> None:
+    def solve(
+        self, expression: Any, size: tirx.Var, define: Callable[[tirx.Var, int, int], tirx.Var]
+    ) -> None:
         """Define the symbol in an expression ``a * symbol + b`` by the size that it is.
 
         Args:
             expression: an input's size, in a symbol of torch's.
             size: the size.
-            define: gives an expression a variable.
+            define: gives the number of which a size is a factor times the number plus an offset.
         """
         (symbol,) = variables_in([expression])
         if not self._variables[symbol.name].same_as(symbol):
@@ -82,7 +84,7 @@ class SymbolicShapes:
             int(Analyzer().simplify(nest.substitute(expression, {symbol: tirx.IntImm("int64", value)})))
             for value in (0, 1)
         )
-        self._variables[symbol.name] = define(tirx.floordiv(size - start, after - start))
+        self._variables[symbol.name] = define(size, after - start, start)
 
     def _depends_on_data(self, expression: Any) -> bool:
         names = {str(symbol) for symbol in expression.free_symbols}
