@@ -15,7 +15,7 @@ from stage_samples import Function, make_context
 from torch import nn
 
 from bessemer.contract.problem import ErrorCode
-from worker.candidates.client import CandidateClient
+from worker.candidates.client import CandidateClient, LibraryCrashedError
 from worker.compiler.codegen.executable import build_library
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.schedules.default import unclaimed_functions
@@ -409,6 +409,20 @@ def test_a_slice_begins_at_a_dynamic_place_before_the_end(server: CandidateClien
         for size in (4, 5, 9, 64):
             x = torch.randn(3, size, 5)
             np.testing.assert_array_equal(loaded.run((as_array(x),))[0], as_array(module(x)))
+
+
+@pytest.mark.parametrize("sides", [(33, 33), (32, 36)])
+def test_sizes_that_are_no_multiples_or_differ_end_the_run(
+    server: CandidateClient, tmp_path: Path, sides: tuple[int, int]
+) -> None:
+    quarters = 4 * torch.export.Dim("quarters", min=2, max=64)
+    dims = ({2: quarters, 3: quarters},)
+    path = saved(tmp_path / "model", nn.MaxPool2d(4), (torch.randn(1, 3, 32, 32),), dims)
+    library, *_ = compiled(capture_file(path), tmp_path)
+    with server.open_library(library, threads=2) as loaded:
+        with pytest.raises(LibraryCrashedError, match="mismatch"):
+            loaded.run((np.zeros((1, 3, *sides), np.float32),))
+        assert loaded.run((np.zeros((1, 3, 36, 36), np.float32),))[0].shape == (1, 3, 9, 9)
 
 
 NONE = torch.export.Dim("none", min=0, max=64)

@@ -382,7 +382,8 @@ def _paragraphs(manifest: Manifest) -> Iterator[str]:
         names = ", ".join(f"`{name}`" for name in manifest.functions)
         yield _FUNCTIONS.format(names=names, first=manifest.functions[0])
     if manifest.dynamic.dimensions:
-        yield f"Each run may use any {', '.join(map(str, manifest.dynamic.dimensions))}."
+        ranges = ", ".join(map(str, manifest.dynamic.dimensions))
+        yield f"Each run may use any {ranges}. `run.py` refuses other sizes; C++ programs must check them."
     if manifest.dynamic.of_data:
         yield f"Each run finds its own {', '.join(map(str, manifest.dynamic.of_data))}, which may be 0."
 

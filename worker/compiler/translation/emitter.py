@@ -114,8 +114,8 @@ class Emitter:
 
         return self.size_from(self.tensor_expression(size, expression))
 
-    def number_in(self, size: tirx.Var, factor: int, offset: int) -> tirx.Var:
-        """The number of which a size is ``factor * number + offset``.
+    def number_in(self, size: tirx.Var, factor: int, offset: int, known: tirx.Var | None) -> tirx.Var:
+        """The number of which a size is ``factor * number + offset``; ``known`` if an earlier size has it.
 
         A run with another size ends with an error. TVM does not compare the number of elements of a reshape,
         so the size and the one that follows from the number must match one variable.
@@ -123,16 +123,16 @@ class Emitter:
 
         def parts(value: Any) -> te.Tensor:
             number = tirx.floordiv(value - offset, factor)
-            found = tirx.Select
-            return te.compute(
-                (3,),
-                lambda place: found(
-                    place == 0, number, found(place == 1, value, number * factor + offset)
-                ).astype("int64"),
-                "number",
-            )
+            wanted = number * factor + offset
 
-        number, checked = (tirx.Var(f"{self.node.name}_{what}", "int64") for what in ("number", "size"))
+            def part(place: Any) -> Any:
+                size = tirx.Select(place == 1, value, wanted)
+                return tirx.Select(place == 0, number, size).astype("int64")
+
+            return te.compute((3,), part, "number")
+
+        number = tirx.Var(f"{self.node.name}_number", "int64") if known is None else known
+        checked = tirx.Var(f"{self.node.name}_size", "int64")
         shape = self(relax.op.tensor_to_shape(self.tensor_expression(parts, size)))
         self._builder.match_cast(shape, relax.ShapeType([number, checked, checked]))
         return number

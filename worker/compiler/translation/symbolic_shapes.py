@@ -67,24 +67,22 @@ class SymbolicShapes:
             is_plain = isinstance(expression, tirx.Var | tirx.IntImm)
             self._variables[str(known)] = expression if is_plain else define(expression)
 
-    def solve(
-        self, expression: Any, size: tirx.Var, define: Callable[[tirx.Var, int, int], tirx.Var]
-    ) -> None:
+    def solve(self, expression: Any, size: tirx.Var, define: Callable[..., tirx.Var]) -> None:
         """Define the symbol in an expression ``a * symbol + b`` by the size that it is.
 
         Args:
             expression: an input's size, in a symbol of torch's.
             size: the size.
-            define: gives the number of which a size is a factor times the number plus an offset.
+            define: gives the number from the size, the factor, the offset, and the number if it is known.
         """
         (symbol,) = variables_in([expression])
-        if not self._variables[symbol.name].same_as(symbol):
-            return
+        found = self._variables[symbol.name]
         start, after = (
             int(Analyzer().simplify(nest.substitute(expression, {symbol: tirx.IntImm("int64", value)})))
             for value in (0, 1)
         )
-        self._variables[symbol.name] = define(size, after - start, start)
+        known = None if found.same_as(symbol) else found
+        self._variables[symbol.name] = define(size, after - start, start, known)
 
     def _depends_on_data(self, expression: Any) -> bool:
         names = {str(symbol) for symbol in expression.free_symbols}
