@@ -30,6 +30,7 @@ from benchmarks.architectures.survey import NO_CONSTANTS, stage_context, upload
 from benchmarks.architectures.torchvision_models import declare_operators
 from benchmarks.chains import seconds_of
 from benchmarks.copies import published_model
+from benchmarks.models.published import FirstOutput
 from worker.compiler.codegen.executable import compile_module
 from worker.compiler.pipeline.capture import capture
 from worker.compiler.pipeline.optimize import optimize
@@ -50,17 +51,6 @@ class Case(NamedTuple):
     axes: Mapping[int, Dim]
 
 
-class _FirstResult(nn.Module):
-    """A model of transformers that returns a tensor."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.model(ids, return_dict=False)[0]
-
-
 def _batch(name: str) -> Case:
     return Case(*published_model(name, _IMAGES), {0: Dim("batch", min=1, max=64)})
 
@@ -77,7 +67,7 @@ def _sequence() -> Case:
 
 def _text(make: Callable[..., nn.Module], configuration: Any) -> Case:
     ids = torch.randint(0, _VOCABULARY, (1, _LENGTH))
-    return Case(_FirstResult(make(configuration)), (ids,), {1: Dim("length", min=2, max=128)})
+    return Case(FirstOutput(make(configuration)), (ids,), {1: Dim("length", min=2, max=128)})
 
 
 def _bert() -> Case:

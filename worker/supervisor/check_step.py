@@ -15,18 +15,27 @@ from worker.supervisor.job_runner import JobRunner
 from worker.supervisor.outcome import as_problem, conclude
 
 
-async def check_bundle(
+async def run_check(
     runner: JobRunner,
     slot: int,
     row: Compilation,
     attempt: Attempt,
-    bundle: tuple[str, JobFolder],
+    name: str,
+    bundle: JobFolder,
     work: Callable[..., CheckWork],
     on_gpu: bool = False,
 ) -> tuple[Checked, Mapping[str, Digest]] | Problem:
-    """Check a bundle, given by a name for the fresh process and its folder.
+    """Check a compilation's bundle in a fresh process.
 
-    ``work`` makes the order from what all checks of the compilation share.
+    Args:
+        runner: runs the process.
+        slot: the process's slot.
+        row: the compilation.
+        attempt: its attempt.
+        name: the process's name.
+        bundle: the folder whose output has the bundle.
+        work: makes the order from what all checks of the compilation share.
+        on_gpu: whether the process may use the GPU.
 
     Returns:
         What the process found, and the digests of the bundle's files; or the problem.
@@ -34,9 +43,8 @@ async def check_bundle(
     Raises:
         MisbehavedError: the folder has no bundle.
     """
-    name, source = bundle
     record = CheckRecord(runner.store.jobs, row.id, attempt)
-    async with runner.folder(name, slot) as fresh, runner.lent_output(source, ARCHIVE, fresh.model, slot):
+    async with runner.folder(name, slot) as fresh, runner.lent_output(bundle, ARCHIVE, fresh.model, slot):
         extensions = await runner.fetch_extensions(attempt.tenant, row.request, fresh, slot)
         if isinstance(extensions, Problem):
             return extensions

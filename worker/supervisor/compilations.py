@@ -34,7 +34,7 @@ from worker.protocol.messages import (
 )
 from worker.protocol.order import CheckWork, CompileWork
 from worker.supervisor.attempts import CancellableTask
-from worker.supervisor.check_step import check_bundle
+from worker.supervisor.check_step import run_check
 from worker.supervisor.collect import collect, collect_content, collect_left
 from worker.supervisor.device_step import may_use_device, run_on_device, searches_on_device
 from worker.supervisor.early_bundles import EarlyBundles
@@ -158,9 +158,9 @@ class CompilationTask(CancellableTask[Compilation]):
         """The compilation with the findings of a fresh process, or the problem that it found."""
         runner, slot, row = self._runner, SLOTS[self.kind], making.row
         work = partial(CheckWork, runs=row.request.is_verified, by_device=compiled.left_to_device)
-        bundle = (f"check-{row.id}", folder)
+        name, on_gpu = f"check-{row.id}", _runs_on_gpu(row)
         try:
-            checked = await check_bundle(runner, slot, row, attempt, bundle, work, _runs_on_gpu(row))
+            checked = await run_check(runner, slot, row, attempt, name, folder, work, on_gpu)
         except MisbehavedError as error:
             return error.problem(None)
         if isinstance(checked, Problem):

@@ -18,7 +18,7 @@ from worker.errors import MisbehavedError
 from worker.job.folder import JobFolder
 from worker.protocol.messages import EARLY_ARCHIVE, EarlyBundleMade
 from worker.protocol.order import CheckWork, EarlyBundleTaken
-from worker.supervisor.check_step import check_bundle
+from worker.supervisor.check_step import run_check
 from worker.supervisor.collect import collect_content, media_type, take_output
 from worker.supervisor.job_record import CompilationRecord
 from worker.supervisor.job_runner import EARLY_SLOT, JobRunner
@@ -68,7 +68,8 @@ class EarlyBundles:
             take = partial(take_output, self.folder.path, EARLY_ARCHIVE, archive, limit_bytes)
             self.stored_bytes += await asyncio.to_thread(take)
             work = partial(CheckWork, measures=bundle.figures is not None)
-            checked = await check_bundle(runner, EARLY_SLOT, self.making.row, self.attempt, (name, own), work)
+            row = self.making.row
+            checked = await run_check(runner, EARLY_SLOT, row, self.attempt, name, own, work)
             if isinstance(checked, Problem):
                 log.warning("an early bundle is not published: %s", checked.detail)
                 return EarlyBundleTaken(refusal=checked.detail)

@@ -23,6 +23,7 @@ Source: as ``conv2d``.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -109,15 +110,20 @@ class _Writer:
     machine: Machine
 
     def loops(self) -> tirx.Stmt:
-        """All loops: rows of at least a tile's columns, or shorter ones."""
-        columns = self.parts.main.spatial[3].size
-        tasks = self._tasks(self.tile.columns)
-        if self.tile.columns > 1 and not isinstance(columns, int):
-            narrow = self._tasks(1)
-            tasks = nest.named(
-                columns, "columns", lambda known: nest.either(known >= self.tile.columns, tasks, narrow)
-            )
+        """All loops: rows of at least a tile's columns, or shorter ones.
+
+        The branch reads the number of columns from a register: TVM (0.27) fails to simplify loops inside a
+        condition such as ``4 * h >= 4``.
+        """
+        columns, width = self.parts.main.spatial[3].size, self.tile.columns
+        tasks = self._tasks(width)
+        if width > 1 and not isinstance(columns, int):
+            choose = partial(self._by_width, tasks, self._tasks(1))
+            tasks = nest.named(columns, "columns", choose)
         return self.parts.behind_border(tasks, self.runs_parallel)
+
+    def _by_width(self, wide: tirx.Stmt, narrow: tirx.Stmt, columns: Any) -> tirx.Stmt:
+        return nest.either(columns >= self.tile.columns, wide, narrow)
 
     def _tasks(self, width: int) -> tirx.Stmt:
         """All tiles of so many columns, each task with a few neighboring ones."""
