@@ -2,7 +2,7 @@
 
 FLOAT_MODEL = (
     "compile the float model that they were made from (`quantize_dynamic` returns a copy; your original is "
-    "still float)"
+    "still float), or quantize it by export with torchao's `prepare_pt2e` and `convert_pt2e`"
 )
 FLOAT_WEIGHTS = (
     "export it before you call `quantize_`, or first put `nn.Parameter(weight.dequantize())` in place of "

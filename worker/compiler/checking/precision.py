@@ -5,6 +5,8 @@ A model may compute in half precision and return float32, as many language model
     x: float32 → to bfloat16 → linear → to float32        computed in bfloat16
     weights: bfloat16 → to float32 → linear               computed in float32: nothing was rounded
     x > 0 → to bfloat16 → times a float32                 computed in float32: truths have no digits
+
+Quantized tensors have about as many digits as bfloat16: what is computed from one counts as computed in it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from torch import fx
 from torch.export.graph_signature import OutputKind
 
 from bessemer.contract.tensor import DType
+from worker.compiler.quantized_operators import is_quantized
 from worker.compiler.values import RelaxProgram
 
 if TYPE_CHECKING:
@@ -59,9 +62,11 @@ def _rounded(graph: fx.Graph) -> dict[fx.Node, torch.dtype]:
     found: dict[fx.Node, torch.dtype] = {}
     for node in graph.nodes:
         own = _floating(node)
-        if node.op != "call_function" or not own:
-            continue
         before = [found[each] for each in node.all_input_nodes if each in found]
+        if node.op != "call_function" or not (own or is_quantized(node) or (before and _moves(node))):
+            continue
+        if is_quantized(node):
+            own = [torch.bfloat16]
         types = before if _moves(node) or _casts_truths(node) else [*before, *own]
         if types:
             found[node] = max(types, key=_rounding)

@@ -41,6 +41,7 @@ from worker.compiler.rewrites.equal_expressions import merge_equal_expressions
 from worker.compiler.rewrites.fold import evaluate_constants, fold_batch_norm, fold_constants
 from worker.compiler.rewrites.fold_parameters import fold_parameter_batch_norm
 from worker.compiler.rewrites.grouping import lift_constants
+from worker.compiler.rewrites.integer_products import multiply_bytes
 from worker.compiler.rewrites.joins import JOIN, has_joined_products, join_calls
 from worker.compiler.rewrites.registry import rewrite_book
 from worker.compiler.rewrites.sizes_of_groups import join_numbers, order_sizes
@@ -121,6 +122,8 @@ def optimization_phases(
         share_memory(machine),
     )
     return (
+        # Multiply the bytes of quantized models before their weights are computed as floats.
+        Phase("integers", () if gpu is not None else (multiply_bytes(machine),)),
         # Compute what depends on parameters only.
         Phase(
             "fold",

@@ -69,7 +69,8 @@ def _slice_scatter(attrs: Any, values: Array, part: Array, start: int, end: int,
 
 def _astype(attrs: Any, values: Array) -> Array | None:
     dtype = np.dtype(str(attrs.dtype))
-    return values.astype(dtype) if np.can_cast(values.dtype, dtype) else None
+    is_rounded = values.dtype.kind in "iu" and dtype.kind == "f"  # to the nearest, as in compiled code
+    return values.astype(dtype) if is_rounded or np.can_cast(values.dtype, dtype) else None
 
 
 def _full(_attrs: Any, shape: tuple[int, ...], value: Array) -> Array | None:

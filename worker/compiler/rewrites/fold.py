@@ -108,10 +108,11 @@ def _has_constant_call(function: relax.Function) -> bool:
     return False
 
 
-class _Mutator(PyExprMutator):
+class ValueMutator(PyExprMutator):
     """A mutator that follows variables to their values."""
 
     def binding(self, expression: relax.Expr) -> relax.Expr:
+        """The value of a variable; other expressions, and arguments, are themselves."""
         return resolve(expression, self.lookup_binding)
 
     def constant(self, expression: relax.Expr) -> Array | tuple[int, ...] | int | None:
@@ -129,7 +130,7 @@ class _Mutator(PyExprMutator):
 
 
 @mutator
-class _ConstantEvaluator(_Mutator):
+class _ConstantEvaluator(ValueMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
         evaluate = EVALUATORS.get(operator_of(call))
@@ -147,7 +148,7 @@ def _is_result(result: Array, call: relax.Call) -> bool:
 
 
 @mutator
-class _BatchNormFolder(_Mutator):
+class _BatchNormFolder(ValueMutator):
     def __init__(self, module: tvm.IRModule, reads: Counter[str]) -> None:
         super().__init__(module)
         self._reads_of = reads

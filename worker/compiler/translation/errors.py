@@ -16,7 +16,7 @@ RANDOM = (
 OF_DATA = "has a result whose size depends on data: use nonzero or a mask, or keep the full size and mask it"
 
 QUANTIZED = "computes with quantized values: compile the float model from before its quantization"
-QUANTIZED_NAMESPACES = frozenset({"quantized", "quantized_decomposed", "torchao"})
+QUANTIZED_NAMESPACES = frozenset({"quantized", "torchao"})
 
 
 class UntranslatableError(Exception):
