@@ -126,7 +126,7 @@ def _dimensions_refusal(request: Submission, inspection: Inspection) -> Problem 
     if request.inputs or unknown is None:
         return None
     message = unknown_dimension(unknown, own)
-    return _refused(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, "dimensions", message)
+    return _refused(ErrorCode.INPUTS_MISMATCH, "dimensions", message)
 
 
 def time_refusal(search_seconds: float, workers: Sequence[Worker]) -> Problem | None:

@@ -181,6 +181,22 @@ def test_a_size_that_was_exported_fixed_is_named(size: str) -> None:
     assert f"expected 8, not {size}: the export fixed axis 1 of 'x'" in problem.detail
 
 
+@pytest.mark.parametrize(
+    ("signature", "message"),
+    [
+        (OPEN, "the model has no dimension 'x_1', only 'x_0' (1 to 64); did you mean 'x_0'?"),
+        (KNOWN, "the model has no dimension 'x_1': its sizes are fixed. Name sizes in `inputs`"),
+    ],
+    ids=["dynamic", "fixed"],
+)
+def test_a_dimension_that_the_model_lacks_is_no_input_of_it(signature: Signature, message: str) -> None:
+    asked = request().model_copy(update={"dimensions": {"x_1": DimensionRange(maximum=8)}})
+    problem = refusal(asked, ready_model(signature))
+    assert problem is not None
+    assert problem.code is ErrorCode.INPUTS_MISMATCH
+    assert [(error.field, error.message) for error in problem.errors] == [("dimensions", message)]
+
+
 def worker(limit_seconds: float | None, *queues: QueueName) -> Worker:
     return some_worker(id=str(limit_seconds), limit_seconds=limit_seconds, queues=queues or tuple(QueueName))
 

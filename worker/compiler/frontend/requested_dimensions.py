@@ -81,8 +81,9 @@ def with_own_dimensions(request: CompilationRequest, arguments: tuple[Argument, 
         arguments: the model's arguments.
 
     Raises:
-        JobError: ``dynamic-shapes-unsupported``: the model has no such dimension, or a size that depends on
-            another; or a range is not within the model's.
+        JobError: ``inputs-mismatch``: the model has no such dimension; or
+            ``dynamic-shapes-unsupported``: a size of the model depends on another, or a range is not within
+            the model's.
     """
     dimensions = request.dimensions
     if request.inputs or not dimensions:
@@ -100,7 +101,7 @@ def with_own_dimensions(request: CompilationRequest, arguments: tuple[Argument, 
                 own[names[symbol]] = axis
     unknown = next((name for name in dimensions if name not in own), None)
     if unknown is not None:
-        raise JobError(ErrorCode.DYNAMIC_SHAPES_UNSUPPORTED, unknown_dimension(unknown, own))
+        raise JobError(ErrorCode.INPUTS_MISMATCH, unknown_dimension(unknown, own))
     ranges = {name: _narrowed(name, axis, dimensions.get(name)) for name, axis in own.items()}
     inputs = tuple(_with_names(argument, names) for argument in arguments if argument.spec is not None)
     return request.model_copy(update={"inputs": inputs, "dimensions": ranges})
