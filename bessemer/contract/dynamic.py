@@ -191,6 +191,36 @@ class DynamicShapes(Document):
         return found
 
 
+class VerifiedSizes(Document):
+    """Sizes at which the outputs of a library for dynamic sizes were compared with the model's."""
+
+    sizes: dict[str, int] = Field(
+        max_length=MAX_DIMENSIONS,
+        description="The size of each dynamic dimension.",
+        examples=[{"batch": 8, "length": 128}],
+    )
+    inputs: tuple[TensorSpec, ...] = Field(description="The inputs with dynamic axes, at these sizes.")
+
+    def __str__(self) -> str:
+        """Sizes and inputs, such as ``at batch=8: x=8x784:float32``."""
+        return f"{shown_sizes(self.sizes)}: {', '.join(map(str, self.inputs))}"
+
+
+def specs_at(
+    specs: tuple[TensorSpec, ...], axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]
+) -> tuple[TensorSpec, ...]:
+    """The specs at other sizes of the dimensions."""
+    return tuple(_spec_at(spec, axes, sizes) for spec in specs)
+
+
+def _spec_at(spec: TensorSpec, axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]) -> TensorSpec:
+    shape = list(spec.shape)
+    for axis in axes:
+        if axis.tensor == spec.name and axis.dimension is not None:
+            shape[axis.axis] = axis.factor * sizes[axis.dimension] + axis.offset
+    return spec.model_copy(update={"shape": tuple(shape)})
+
+
 def shown_sizes(sizes: Mapping[str, int]) -> str:
     """Sizes of dimensions in words: ``at batch=8, length=128``; empty if all sizes are fixed."""
     return f"at {', '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else ""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from bessemer.contract.base import Digest, Document, GrowingEnum, JobId
-from bessemer.contract.dynamic import MAX_DIMENSIONS
+from bessemer.contract.dynamic import MAX_DIMENSIONS, VerifiedSizes
 from bessemer.contract.names import Name, file_stem
 from bessemer.contract.problem import Problem
 from bessemer.contract.queue import QueuePlace
@@ -161,6 +161,9 @@ class EntryFigures(Document):
         default=None, description="As in the report; null unless the library is a decoder."
     )
     baselines: tuple[BaselineResult, ...] = Field(description="The baselines on the same inputs.")
+    verified_sizes: tuple[VerifiedSizes, ...] = Field(
+        default=(), description="As of the first entry point; empty if all sizes are fixed."
+    )
 
 
 class Figures(Document):
@@ -183,6 +186,10 @@ class Figures(Document):
     )
     max_absolute_error: float = Field(
         description="The largest difference from the model over all elements of all outputs."
+    )
+    verified_sizes: tuple[VerifiedSizes, ...] = Field(
+        default=(),
+        description="The dynamic sizes at which outputs were compared; empty if all sizes are fixed.",
     )
     entries: tuple[EntryFigures, ...] = Field(
         default=(), description="The entry points after the first, which `latency` and `baselines` are about."

@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.device import DeviceOutput
-from bessemer.contract.dynamic import DynamicShapes
+from bessemer.contract.dynamic import DynamicShapes, VerifiedSizes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import SearchEnd, Tolerance
 from bessemer.contract.problem import Problem, SourcePlace
@@ -848,6 +848,9 @@ class EntryReport(Document):
     comparisons: tuple[OutputComparison, ...] = Field(
         description="As in the report; empty if the compilation stopped before `verify`."
     )
+    verified_sizes: tuple[VerifiedSizes, ...] = Field(
+        default=(), description="As in the report; empty if all sizes are fixed."
+    )
     benchmark: BenchmarkResult | None = Field(
         default=None, description="As in the report; null if the compilation stopped before `benchmark`."
     )
@@ -911,6 +914,11 @@ class Report(Document):
     )
     comparisons: tuple[OutputComparison, ...] = Field(
         description="Each output on the reference inputs; with dynamic sizes, also at other sizes."
+    )
+    verified_sizes: tuple[VerifiedSizes, ...] = Field(
+        default=(),
+        description="The dynamic sizes of `comparisons`: those of the reference inputs, then others. Empty if "
+        "all sizes are fixed, and if the worker did not run the library.",
     )
     winograd_mismatch: str | None = Field(
         default=None,

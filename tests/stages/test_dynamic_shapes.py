@@ -11,16 +11,19 @@ import pytest
 import torch
 from capture_samples import capture_file
 from family_samples import scheduled, target_of
-from stage_samples import Function, make_context
+from stage_samples import Function, compile_and_verify, make_context
 from torch import nn
 
+from bessemer.contract.base import now
 from bessemer.contract.problem import ErrorCode
+from bessemer.contract.stage import Stage
 from worker.candidates.client import CandidateClient, LibraryCrashedError
 from worker.compiler.codegen.executable import build_library
 from worker.compiler.pipeline.translate import translate
 from worker.compiler.schedules.default import unclaimed_functions
-from worker.compiler.values import Captured
+from worker.compiler.values import Captured, StageContext
 from worker.errors import JobError
+from worker.package.document import make_report
 from worker.tensors import as_array
 
 TARGET = "x86-64-v3"
@@ -423,6 +426,21 @@ def test_sizes_that_are_no_multiples_or_differ_end_the_run(
         with pytest.raises(LibraryCrashedError, match="mismatch"):
             loaded.run((np.zeros((1, 3, *sides), np.float32),))
         assert loaded.run((np.zeros((1, 3, 36, 36), np.float32),))[0].shape == (1, 3, 9, 9)
+
+
+def test_the_report_has_the_sizes_at_which_outputs_were_compared(
+    context: StageContext, tmp_path: Path
+) -> None:
+    module = Function(lambda model, x, y: model.linear(x) + y, linear=nn.Linear(8, 8))
+    inputs = torch.randn(4, 8), torch.randn(8)
+    captured = capture_file(saved(tmp_path / "model", module, inputs, ({0: BATCH}, None)))
+    verified = compile_and_verify(captured, context)
+    report = make_report(verified, context, now(), Stage.VERIFY)
+    assert list(map(str, report.verified_sizes)) == [
+        f"at x_0={size}: x={size}x8:float32" for size in (4, 1, 3, 11)
+    ]
+    assert [one.shape for one in report.comparisons] == [(4, 8), (1, 8), (3, 8), (11, 8)]
+    assert make_report(verified.built, context, now(), Stage.BUILD).verified_sizes == ()
 
 
 NONE = torch.export.Dim("none", min=0, max=64)

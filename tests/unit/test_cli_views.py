@@ -6,13 +6,14 @@ from app.routes.cost_model import COST_MODEL
 from bessemer.cli.live_view import compilation_lines, shown_latency
 from bessemer.cli.records import cost_model_lines
 from bessemer.contract.base import now
+from bessemer.contract.dynamic import VerifiedSizes
 from bessemer.contract.job import Compilation, EntryFigures, Figures, JobState, Progress
 from bessemer.contract.options import SearchEnd, TuneOptions
 from bessemer.contract.report import BaselineResult, Latency, Schedules, StoredRecordsUse, TuneVerdict
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget, ResolvedTarget
-from bessemer.contract.tensor import InputSpec
+from bessemer.contract.tensor import DType, InputSpec, TensorSpec
 
 AGAIN = "measure again with --option cache=false when the worker is idle"
 LATENCY = Latency(runs=3, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, stddev_ms=0)
@@ -306,6 +307,27 @@ def test_a_latency_stands_beside_the_dynamic_sizes_that_it_was_measured_at() -> 
     printed = shown(JobState.SUCCEEDED, figures=figures)
     ends = [line.rpartition(")")[2] for line in printed if line.startswith(("latency ", "entry "))]
     assert ends == [" at batch=8, seq=128", " at seq=1"]
+
+
+def test_a_compilation_lists_the_sizes_at_which_it_was_verified() -> None:
+    one = VerifiedSizes(sizes={"seq": 1}, inputs=(TensorSpec(name="ids", shape=(1, 1), dtype=DType.INT64),))
+    two = VerifiedSizes(sizes={"batch": 2, "seq": 8}, inputs=(TensorSpec(name="x", shape=(2, 8)),))
+    figures = Figures(
+        latency=LATENCY,
+        baselines=(),
+        library_bytes=1,
+        peak_memory_bytes=1,
+        max_absolute_error=0.0,
+        verified_sizes=(two,),
+        entries=(EntryFigures(name="decode", latency=LATENCY, baselines=(), verified_sizes=(one,)),),
+    )
+    printed = shown(JobState.SUCCEEDED, figures=figures)
+    start = next(index for index, line in enumerate(printed) if line.startswith("entry "))
+    assert printed[start + 1 : start + 4] == [
+        "            verified at seq=1: ids=1x1:int64",
+        "error       at most 0 (absolute)",
+        "            verified at batch=2, seq=8: x=2x8:float32",
+    ]
 
 
 def test_each_entry_point_is_shown_with_what_it_runs() -> None:

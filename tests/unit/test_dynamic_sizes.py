@@ -6,8 +6,15 @@ import pytest
 from tensor_samples import tensor
 
 from bessemer.bundle.run import BundleError, InputError, Sizes, Spec
-from bessemer.contract.dynamic import DynamicAxis, DynamicDimension, DynamicShapes, shown_shape, shown_sizes
-from worker.compiler.frontend.dynamic_shapes import choose_samples, specs_at
+from bessemer.contract.dynamic import (
+    DynamicAxis,
+    DynamicDimension,
+    DynamicShapes,
+    shown_shape,
+    shown_sizes,
+    specs_at,
+)
+from worker.compiler.frontend.dynamic_shapes import choose_samples
 
 BATCH = DynamicDimension(name="x_0", minimum=1, maximum=64)
 LENGTH = DynamicDimension(name="x_1", minimum=2)

@@ -20,7 +20,13 @@ from report_samples import (
 )
 
 from bessemer.cli.arguments import read_draft
-from bessemer.contract.dynamic import DimensionRange, DynamicAxis, DynamicDimension, DynamicShapes
+from bessemer.contract.dynamic import (
+    DimensionRange,
+    DynamicAxis,
+    DynamicDimension,
+    DynamicShapes,
+    VerifiedSizes,
+)
 from bessemer.contract.options import BenchmarkOptions, SearchEnd, TuneOptions
 from bessemer.contract.report import PassTime, Report
 from bessemer.contract.request import CompilationRequest
@@ -146,6 +152,18 @@ def test_an_output_compared_at_several_sizes_is_one_output() -> None:
     comparisons = tuple(comparison() for _ in range(4))
     report = rich_report().model_copy(update={"outputs": outputs, "comparisons": comparisons})
     assert "over 1 output, at 4 sizes" in Page(render(report)).words
+
+
+def test_the_page_lists_the_sizes_at_which_outputs_were_compared() -> None:
+    verified = tuple(
+        VerifiedSizes(sizes={"batch": size}, inputs=(TensorSpec(name="x", shape=(size, 784)),))
+        for size in (4, 1)
+    )
+    words = Page(render(minimal_report().model_copy(update={"verified_sizes": verified}))).words
+    assert "The outputs were compared at these sizes:" in words
+    assert "at batch=4: x=4x784:float32" in words
+    assert "at batch=1: x=1x784:float32" in words
+    assert "compared at these sizes" not in Page(render(minimal_report())).words
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ from worker.job.extensions import load_extensions, offers
 from worker.job.folder import JobFolder
 from worker.measure.statistics import largest
 from worker.measure.turns import Turns
-from worker.package.document import make_report
+from worker.package.document import make_report, verified_sizes
 from worker.protocol.devices import Devices
 from worker.protocol.messages import Compiled, EarlyBundleMade
 from worker.protocol.objects import CachedObjects, NoObjects
@@ -182,6 +182,7 @@ def _figures(benchmarked: Benchmarked, result: BenchmarkResult) -> Figures:
             for comparisons in benchmarked.verified.all_comparisons
             for comparison in comparisons
         ),
+        verified_sizes=verified_sizes(benchmarked.captured, benchmarked.verified),
         entries=tuple(
             EntryFigures(
                 name=entry.name,
@@ -190,6 +191,7 @@ def _figures(benchmarked: Benchmarked, result: BenchmarkResult) -> Figures:
                 unsteady=found.unsteady,
                 tokens_per_second=found.tokens_per_second,
                 baselines=found.baselines,
+                verified_sizes=verified_sizes(entry, benchmarked.verified),
             )
             for entry, found in others
         ),

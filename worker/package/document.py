@@ -14,6 +14,7 @@ from bessemer.bundle.manifest import (
     Reference,
     StateTensor,
 )
+from bessemer.contract.dynamic import VerifiedSizes, specs_at
 from bessemer.contract.report import EntryReport, OutputComparison, ReferenceSource, Report
 from bessemer.contract.stage import Stage
 from bessemer.contract.structure import (
@@ -94,6 +95,7 @@ def make_report(
         execution=captured.upload.target.execution if verified and verified.ran else None,
         reference=_reference_source(captured),
         comparisons=_shown_comparisons(captured, verified.comparisons) if verified else (),
+        verified_sizes=verified_sizes(captured, verified),
         winograd_mismatch=verified.winograd_mismatch if verified else None,
         operators=counted.operators if counted else {},
         passes=optimized.passes if optimized else (),
@@ -143,6 +145,7 @@ def _entry_reports(
             seed=entry.seed,
             dynamic=entry.dynamic,
             comparisons=_shown_comparisons(entry, comparisons or ()),
+            verified_sizes=verified_sizes(entry, verified),
             benchmark=result,
         )
         for entry, comparisons, result in zip_longest(
@@ -160,6 +163,16 @@ def _shown_comparisons(
     count = len(captured.output_specs)
     by_tensor = (comparisons[first::count] for first in range(count))
     return tuple(max(runs, key=lambda one: one.max_absolute_error) for runs in by_tensor)
+
+
+def verified_sizes(captured: Captured, verified: Verified | None) -> tuple[VerifiedSizes, ...]:
+    """The dynamic sizes at which an entry point was verified; empty if it has none, or did not run here."""
+    axes = captured.dynamic.inputs if verified is not None and verified.ran else ()
+    names = {axis.tensor for axis in axes}
+    specs = tuple(spec for spec in captured.with_complex.input_specs if spec.name in names)
+    others = (sample.sizes for sample in captured.samples if sample.sizes)
+    choices = (captured.dynamic.sizes(specs), *others) if axes else ()
+    return tuple(VerifiedSizes(sizes=sizes, inputs=specs_at(specs, axes, sizes)) for sizes in choices)
 
 
 def kept_state(captured: Captured) -> dict[str, StateTensor]:

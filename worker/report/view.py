@@ -8,11 +8,12 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
-from bessemer.contract.dynamic import shown_sizes
+from bessemer.contract.dynamic import VerifiedSizes, shown_sizes
 from bessemer.contract.extension import file_options
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.report import (
     BenchmarkResult,
+    EntryReport,
     OutputComparison,
     PassTime,
     ReferenceSource,
@@ -81,6 +82,14 @@ class ComparisonRow:
 
 
 @dataclass(frozen=True)
+class SizesRow:
+    """Sizes at which outputs were compared; ``entry`` is as in ``ComparisonRow``."""
+
+    entry: str
+    verified: VerifiedSizes
+
+
+@dataclass(frozen=True)
 class Measurement:
     """What the page shows of the benchmark."""
 
@@ -126,6 +135,7 @@ class View:
     request_json: str
     entries: tuple[EntryRow, ...]
     comparisons: tuple[ComparisonRow, ...]
+    verified_sizes: tuple[SizesRow, ...]
 
     @property
     def outputs(self) -> int:
@@ -169,6 +179,7 @@ def make_view(report: Report) -> View:
         request_json=json.dumps(report.request.model_dump(mode="json"), indent=2),
         entries=() if benchmark is None else tuple(_entry_rows(report, benchmark)),
         comparisons=tuple(_comparison_rows(report)),
+        verified_sizes=tuple(_sizes_rows(report)),
     )
 
 
@@ -223,12 +234,20 @@ def _measurement(benchmark: BenchmarkResult) -> Measurement:
 
 
 def _comparison_rows(report: Report) -> Iterator[ComparisonRow]:
+    for name, entry in _by_entry(report):
+        yield from (ComparisonRow(name, found) for found in entry.comparisons)
+
+
+def _sizes_rows(report: Report) -> Iterator[SizesRow]:
+    for name, entry in _by_entry(report):
+        yield from (SizesRow(name, verified) for verified in entry.verified_sizes)
+
+
+def _by_entry(report: Report) -> Iterator[tuple[str, Report | EntryReport]]:
+    """The parts of a report about each entry point, by its name: empty if there is only one."""
     first = next(iter(report.request.entries), "") if report.entries else ""
-    for name, comparisons in (
-        (first, report.comparisons),
-        *((entry.name, entry.comparisons) for entry in report.entries),
-    ):
-        yield from (ComparisonRow(name, found) for found in comparisons)
+    yield first, report
+    yield from ((entry.name, entry) for entry in report.entries)
 
 
 def _entry_rows(report: Report, benchmark: BenchmarkResult) -> Iterator[EntryRow]:

@@ -185,13 +185,6 @@ def same_dynamic_shapes(
     return tuple(shapes)
 
 
-def specs_at(
-    specs: tuple[TensorSpec, ...], axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]
-) -> tuple[TensorSpec, ...]:
-    """The specs at other sizes of the dimensions."""
-    return tuple(_spec_at(spec, axes, sizes) for spec in specs)
-
-
 def choose_samples(
     dimensions: tuple[DynamicDimension, ...], example: DimensionSizes
 ) -> tuple[DimensionSizes, ...]:
@@ -220,14 +213,6 @@ def choose_samples(
 def _within(dimension: DynamicDimension, size: int) -> int:
     highest = size if dimension.maximum is None else dimension.maximum
     return max(dimension.minimum, min(size, highest))
-
-
-def _spec_at(spec: TensorSpec, axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]) -> TensorSpec:
-    shape = list(spec.shape)
-    for axis in axes:
-        if axis.tensor == spec.name and axis.dimension is not None:
-            shape[axis.axis] = axis.factor * sizes[axis.dimension] + axis.offset
-    return spec.model_copy(update={"shape": tuple(shape)})
 
 
 def _names(

@@ -13,7 +13,7 @@ import torch
 from torch.export.graph_signature import OutputKind
 from torch.utils import _pytree as pytree
 
-from bessemer.contract.dynamic import DynamicShapes
+from bessemer.contract.dynamic import DynamicShapes, specs_at
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import image_channels
 from bessemer.contract.problem import ErrorCode
@@ -28,7 +28,6 @@ from worker.compiler.frontend.dynamic_shapes import (
     DimensionSizes,
     choose_samples,
     describe_program,
-    specs_at,
 )
 from worker.compiler.frontend.file_format import recognize
 from worker.compiler.frontend.graphs import GraphRecorder

@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from bessemer.contract.dynamic import DataDimension, DynamicAxis, DynamicShapes
+from bessemer.contract.dynamic import DataDimension, DynamicAxis, DynamicShapes, specs_at
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import ARRAYS, LOWERING
 from bessemer.contract.problem import ErrorCode
@@ -28,7 +28,6 @@ from worker.compiler.frontend.dynamic_shapes import (
     SymbolicAxis,
     choose_samples,
     describe_inputs,
-    specs_at,
 )
 from worker.compiler.frontend.ir_modules.entry import (
     ModuleEntry,
