@@ -135,7 +135,7 @@ def make_result(job: Compilation, report: Report | None) -> Result:
         verified_how="" if report is None else words.verified_how(report),
         headline=make_headline(baselines),
         latency=None if figures is None else _number(figures.latency.p50_ms),
-        sizes="" if figures is None else shown_sizes(figures.sizes),
+        sizes=_sizes(job, report),
         against=tuple(_against(job)),
         unsteady="" if figures is None else figures.unsteady[:MAX_TEXT],
         drift="" if benchmark is None else benchmark.drift[:MAX_TEXT],
@@ -207,6 +207,13 @@ def _against(job: Compilation) -> Iterator[Against]:
     for absent in figures.comparison.absent if figures.comparison else ():
         name = words.baseline_name(absent.name)[:MAX_TEXT]
         yield Against(name, "not timed", "", False, False, absent.reason[:MAX_TEXT])
+
+
+def _sizes(job: Compilation, report: Report | None) -> str:
+    """The dynamic sizes that the latency or, of a check, the work is about."""
+    preflight = None if report is None else report.preflight
+    about = job.figures or preflight
+    return "" if about is None else shown_sizes(about.sizes)
 
 
 def _comparisons(report: Report) -> Iterator[tuple[str, OutputComparison]]:

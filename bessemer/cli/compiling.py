@@ -52,7 +52,7 @@ from bessemer.cli.output import (
 from bessemer.cli.waiting import first_line, follow, missing_worker
 from bessemer.client import Client, Job
 from bessemer.client.ir_modules import Beside
-from bessemer.contract.dynamic import shown_shape
+from bessemer.contract.dynamic import shown_shape, shown_sizes
 from bessemer.contract.job import JobState
 from bessemer.contract.report import EntryReport, OperatorUse, Preflight, Report
 from bessemer.contract.request import CompilationRequest
@@ -334,10 +334,11 @@ def preflight_lines(found: Preflight) -> Iterator[str]:
     """The lines of a preflight, without its problems."""
     yield f"translates  {'yes' if found.compiles else 'no'}"
     yield f"parameters  {found.parameters:,} ({shown_bytes(found.parameter_bytes)})"
+    at = f", {shown_sizes(found.sizes)}" if found.sizes else ""
     if found.flops is not None:
-        yield f"work        {found.flops:,} floating-point operations in products and convolutions"
+        yield f"work        {found.flops:,} floating-point operations in products and convolutions{at}"
     if found.peak_activation_bytes is not None:
-        yield f"activations {shown_bytes(found.peak_activation_bytes)} at most, before fusion"
+        yield f"activations {shown_bytes(found.peak_activation_bytes)} at most, before fusion{at}"
     shown = sorted(found.operators, key=lambda use: use.supported)[:SHOWN_OPERATORS]
     yield from aligned([("operator", "calls", "flops", ""), *map(_operator_row, shown)])
     if len(found.operators) > SHOWN_OPERATORS:

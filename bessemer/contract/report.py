@@ -7,7 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from bessemer.contract.base import Digest, Document, GrowingEnum
 from bessemer.contract.device import DeviceOutput
-from bessemer.contract.dynamic import DynamicShapes, VerifiedSizes
+from bessemer.contract.dynamic import MAX_DIMENSIONS, DynamicShapes, VerifiedSizes
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.options import SearchEnd, Tolerance
 from bessemer.contract.problem import Problem, SourcePlace
@@ -811,7 +811,7 @@ class OperatorUse(Document):
 
 
 class Preflight(Document):
-    """The result of a compilation that stops after `translate`. Dynamic sizes count as the example's."""
+    """The result of a compilation that stops after `translate`. For dynamic sizes, see `sizes`."""
 
     compiles: bool = Field(description="Whether the model can be translated; false if there are `problems`.")
     problems: tuple[Problem, ...] = Field(
@@ -827,6 +827,12 @@ class Preflight(Document):
     flops: int | None = Field(
         description="Floating-point operations of one run: two for each term of a matrix product or "
         "convolution; other operators do not count. Null for an IRModule."
+    )
+    sizes: dict[str, int] = Field(
+        default={},
+        max_length=MAX_DIMENSIONS,
+        description="The dynamic sizes for which `flops` and `peak_activation_bytes` hold: the example's, "
+        "but at least 2; empty if all sizes are fixed, and for an IRModule.",
     )
     parameters: int = Field(description="Number of elements in all parameters and buffers.")
     parameter_bytes: int = Field(description="Their size; shared memory counts once.")
@@ -917,8 +923,8 @@ class Report(Document):
     )
     verified_sizes: tuple[VerifiedSizes, ...] = Field(
         default=(),
-        description="The dynamic sizes of `comparisons`: those of the reference inputs, then others. Empty if "
-        "all sizes are fixed, and if the worker did not run the library.",
+        description="The dynamic sizes of `comparisons`: those of the reference inputs, then others. Empty "
+        "if all sizes are fixed, and if the worker did not run the library.",
     )
     winograd_mismatch: str | None = Field(
         default=None,

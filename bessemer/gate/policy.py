@@ -11,7 +11,8 @@ from enum import StrEnum
 from math import isinf
 from types import MappingProxyType
 
-from bessemer.contract.job import Compilation, JobState
+from bessemer.contract.dynamic import shown_sizes
+from bessemer.contract.job import Compilation, Figures, JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, Latency, Report
@@ -293,7 +294,10 @@ def judge(
     difference = None if previous is None else _difference(report, previous)
     other = () if previous is None else _other_model(document.name, report, previous)
     pairs, unpaired = _pairs(report, None if difference else previous)
-    figures = tuple(measure for pair in pairs for measure in _measures(pair, bounds))
+    sizes = {} if document.figures is None else _measured_sizes(report, document.figures)
+    figures = tuple(
+        measure for pair in pairs for measure in _measures(pair, bounds, sizes.get(pair.name, ""))
+    )
     changes = tuple(_output_measure(pair.label, outputs.get(pair.name), bounds) for pair in pairs)
     gaps = (difference,) if difference else (*unpaired, *(gap for pair in pairs for gap in _gaps(pair)))
     measures, found = (*figures, *changes), (*notes, *gaps)
@@ -502,7 +506,13 @@ def _machine(report: Report, result: BenchmarkResult) -> str:
     return f"{report.processor} with {result.threads} threads"
 
 
-def _measures(pair: EntryPair, bounds: Bounds) -> tuple[Measure, ...]:
+def _measured_sizes(report: Report, figures: Figures) -> dict[str, str]:
+    """The dynamic sizes at which each entry point was measured, such as `` at batch=8``; empty if fixed."""
+    entries = {first_entry(report): figures.sizes, **{entry.name: entry.sizes for entry in figures.entries}}
+    return {name: f" {shown_sizes(sizes)}" for name, sizes in entries.items() if sizes}
+
+
+def _measures(pair: EntryPair, bounds: Bounds, sizes: str) -> tuple[Measure, ...]:
     label, now = pair.label, pair.now
     before = pair.previous.benchmark if pair.previous else None
     size, memory = (before.library_bytes, before.peak_memory_bytes) if before else (None, None)
@@ -510,15 +520,15 @@ def _measures(pair: EntryPair, bounds: Bounds) -> tuple[Measure, ...]:
     library = _size("library", now.library_bytes, size, Bound(SIZE, bounds.library_bytes), growth)
     peak, most = now.peak_memory_bytes, Bound(MEMORY, bounds.memory_bytes)
     return (
-        *_ratio(label, now, before, bounds),
-        _latency(label, pair.report, now, pair.previous, bounds),
+        *_ratio(label, sizes, now, before, bounds),
+        _latency(label, sizes, pair.report, now, pair.previous, bounds),
         *((library,) if pair.is_first else ()),
         _size(f"{label}peak memory", peak, memory, most, growth),
     )
 
 
 def _ratio(
-    label: str, now: BenchmarkResult, before: BenchmarkResult | None, bounds: Bounds
+    label: str, sizes: str, now: BenchmarkResult, before: BenchmarkResult | None, bounds: Bounds
 ) -> tuple[Measure, ...]:
     eager, eager_before = _eager(now), _eager(before)
     if eager is None:
@@ -526,7 +536,7 @@ def _ratio(
     ratio_before = eager_before.ratio if eager_before else None
     return (
         Measure(
-            f"{label}latency / torch eager",
+            f"{label}latency / torch eager{sizes}",
             _plain,
             eager.ratio,
             ratio_before,
@@ -540,7 +550,7 @@ def _ratio(
 
 
 def _latency(
-    label: str, report: Report, now: BenchmarkResult, previous: Report | None, bounds: Bounds
+    label: str, sizes: str, report: Report, now: BenchmarkResult, previous: Report | None, bounds: Bounds
 ) -> Measure:
     before = previous.benchmark if previous else None
     if previous is None or before is None or not _is_same_run(report, previous):
@@ -555,7 +565,7 @@ def _latency(
         )
     is_met_once = bounds.latency_ms is not None and now.latency.min_ms <= bounds.latency_ms
     return Measure(
-        f"{label}latency p50",
+        f"{label}latency p50{sizes}",
         _milliseconds,
         now.latency.p50_ms,
         p50_before,

@@ -129,7 +129,7 @@ def _lines(outcome: Outcome, console: str) -> Iterator[str]:
 def _table(measures: tuple[Measure, ...]) -> Iterator[str]:
     yield from ("", "| | now | at most | base | change | change at most |", "|---|---|---|---|---|---|")
     for measure in measures:
-        yield f"| {measure.name} | {_now(measure)} | {_before(measure)} |"
+        yield f"| {_escaped(measure.name)} | {_now(measure)} | {_before(measure)} |"
 
 
 def _now(measure: Measure) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from capture_samples import capture_file, graph
 from stage_samples import TARGET, Function, Perceptron, capture_module, make_context
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -138,3 +139,13 @@ def test_attention_counts_as_two_products() -> None:
 def test_an_activation_lives_until_its_last_use(body: Any, peak_floats: int) -> None:
     captured = capture_module(Function(body), torch.randn(100))
     assert make_preflight(captured, None).peak_activation_bytes == 4 * peak_floats
+
+
+@pytest.mark.parametrize(
+    ("dimension", "rows"), [("batch=1..64", 4), ("batch=1..64@8", 8), ("batch=1..64@1", 2)]
+)
+def test_the_work_holds_for_the_named_dynamic_sizes(tmp_path: Path, dimension: str, rows: int) -> None:
+    graph(nn.Linear(16, 8), tmp_path / "model")
+    captured = capture_file(tmp_path / "model", "input=batchx16", dimensions=(dimension,))
+    found = make_preflight(captured, None)
+    assert (found.sizes, found.flops) == ({"batch": rows}, 2 * rows * 16 * 8)

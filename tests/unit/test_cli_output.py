@@ -409,6 +409,23 @@ def test_a_preflight_lists_unsupported_operators_first() -> None:
     ]
 
 
+def test_a_preflight_says_for_which_dynamic_sizes_its_work_holds() -> None:
+    found = Preflight(
+        compiles=True,
+        problems=(),
+        operators=(),
+        flops=64,
+        sizes={"batch": 4, "length": 16},
+        parameters=8,
+        parameter_bytes=32,
+        peak_activation_bytes=64,
+    )
+    assert list(preflight_lines(found))[2:4] == [
+        "work        64 floating-point operations in products and convolutions, at batch=4, length=16",
+        "activations 64 B at most, before fusion, at batch=4, length=16",
+    ]
+
+
 def test_a_preflight_of_an_irmodule_has_no_figures_that_were_not_counted() -> None:
     found = Preflight(
         compiles=True,

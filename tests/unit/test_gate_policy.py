@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bessemer.cli.gating import STATUSES
+from bessemer.contract.job import EntryFigures, Figures
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import EntryReport, Report
 from bessemer.contract.request import Entry
@@ -416,6 +417,32 @@ def test_every_entry_point_is_judged_and_named(
     found = judge("net.pt2", a_job(), now, decoder(), Bounds(**bounds))  # type: ignore[arg-type]
     assert found.verdict is verdict
     assert not message or complaints(found)[0].startswith(message)
+
+
+def test_a_latency_says_at_which_dynamic_sizes_it_was_measured() -> None:
+    now = decoder(decode_ms=3.0)
+    entry = EntryFigures(name="decode", latency=now.benchmark.latency, sizes={"seq_len": 1}, baselines=())
+    figures = Figures(
+        latency=now.benchmark.latency,
+        sizes={"seq_len": 64},
+        baselines=(),
+        library_bytes=1,
+        peak_memory_bytes=1,
+        max_absolute_error=0.0,
+        entries=(entry,),
+    )
+    job = a_job().model_copy(update={"figures": figures})
+    found = judge("net.pt2", job, now, decoder(), Bounds(latency_ms=2.5))
+    assert [measure.name for measure in found.measures if "latency" in measure.name] == [
+        "prefill: latency / torch eager at seq_len=64",
+        "prefill: latency p50 at seq_len=64",
+        "decode: latency / torch eager at seq_len=1",
+        "decode: latency p50 at seq_len=1",
+    ]
+    assert complaints(found) == (
+        "slower: decode: latency p50 at seq_len=1 is 3 ms, --max-latency-ms allows 2.5 ms",
+    )
+    assert "| decode: latency p50 at seq\\_len=1 | 3 ms" in markdown(found)
 
 
 def test_changed_outputs_name_their_entry_point() -> None:

@@ -10,6 +10,7 @@ from torch.export.graph_signature import InputKind
 
 from bessemer.contract.report import OperatorUse, Preflight
 from bessemer.contract.stage import Stage
+from worker.compiler.frontend.requested_dimensions import exported_sizes
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.translation.decompositions import calls_of, decomposed
 from worker.compiler.translation.importer import Importer
@@ -42,6 +43,7 @@ def make_preflight(captured: Captured, finding: JobError | None) -> Preflight:
         rule_template=finding.template if isinstance(finding, OperatorsUnsupportedError) else "",
         operators=operators,
         flops=sum(use.flops for use in operators),
+        sizes=exported_sizes(captured.dynamic.sizes(captured.input_specs)),
         parameters=captured.parameters,
         parameter_bytes=_parameter_bytes(program),
         peak_activation_bytes=peak_bytes(program.graph, _not_computed(program)),

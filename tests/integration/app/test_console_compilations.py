@@ -125,6 +125,14 @@ class TestCheck:
 
         assert "It compiles" in text and 'role="alert"' not in text
 
+    async def test_a_check_says_for_which_sizes_its_work_holds(
+        self, api: httpx.AsyncClient, played: PlayedWorker
+    ) -> None:
+        job = await submitted(api, stop_after="translate")
+        checked(played, job, TRANSLATABLE.model_copy(update={"sizes": {"batch": 4}}))
+
+        assert "64 floating-point operations a run at batch=4, " in await body(api, f"{PAGE}/{job}")
+
     async def test_no_text_of_a_finding_is_markup(self, api: httpx.AsyncClient, played: PlayedWorker) -> None:
         job = await submitted(api, stop_after="translate")
         place = PLACE.model_copy(update={"operator": HOSTILE, "module_path": HOSTILE, "file": HOSTILE})
