@@ -138,6 +138,25 @@ def test_a_graph_that_raises_names_the_module(tmp_path: Path) -> None:
     assert "cannot be multiplied" in error.detail
 
 
+class Pairs(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.reshape(-1, 2, 4) + y
+
+
+@pytest.mark.parametrize("save", [graph, scripted])
+def test_a_model_that_raises_names_its_inputs_and_dynamic_sizes(
+    tmp_path: Path, save: Callable[..., Path]
+) -> None:
+    path = save(Pairs(), tmp_path / "model")
+    fixed = refusal(path, "x=3x4", "y=scalar:int64")
+    assert fixed.code is ErrorCode.MODEL_RAISED
+    assert fixed.detail.endswith("; the inputs were x=3x4:float32, y=scalar:int64")
+    dynamic = refusal(path, "x=rowsx4", "y=scalar:int64", dimensions=("rows=1..9@3",))
+    assert "; the inputs were x=3x4:float32, y=scalar:int64; it ran at rows=3: " in dynamic.detail
+    assert "`--dimension rows=16..512@64`" in dynamic.detail
+    assert '`4 * torch.export.Dim("h")`' in dynamic.detail
+
+
 @pytest.mark.parametrize("module", [nn.Embedding(10, 4), Indexing()], ids=["embedding", "index"])
 def test_indices_without_a_dtype_are_explained(tmp_path: Path, module: nn.Module) -> None:
     error = refusal(graph(module, tmp_path / "model"), "input=4x6")

@@ -1,12 +1,16 @@
 """Errors raised by a model: their source location, and hints on what to do."""
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import fx
 
+from bessemer.contract.dynamic import shown_sizes
 from bessemer.contract.model_advice import FLOAT_WEIGHTS
 from bessemer.contract.problem import ErrorCode, SourcePlace
+from bessemer.contract.tensor import SCALAR
 from worker.compiler.source_locations import author_frame, place_of
 from worker.errors import JobError, failure_of, ran_out_of_memory, short_message
 
@@ -24,17 +28,21 @@ _NOT_INTEGERS = (
 )
 _DTYPE_HINT = "; an input without a dtype is float32: name another, as in `ids=4x6:int64`"
 _TORCHAO = "torchao"
+_SHOWN_INPUTS = 8
 RAISED = re.compile(r"^[\w.]*(?:Error|Exception): .+", re.M)
 
 
-def model_raised(error: Exception, model: object, inputs: tuple[torch.Tensor, ...]) -> JobError:
-    """``model-raised`` with the model's message and source location, as far as that is known.
+def model_raised(
+    error: Exception, model: object, names: Sequence[str], inputs: tuple[torch.Tensor, ...]
+) -> JobError:
+    """``model-raised`` with the model's message and inputs, and its source location if that is known.
 
     If memory ran out, the error is ``limit-memory``, and the model does not run again.
 
     Args:
         error: the error that the model raised on the inputs.
         model: a graph module runs once more, node by node, to find the node that raises.
+        names: the names of the inputs, in their order.
         inputs: the inputs.
     """
     text = str(error)
@@ -48,9 +56,34 @@ def model_raised(error: Exception, model: object, inputs: tuple[torch.Tensor, ..
         f"in module '{place.module_path}'" if place.module_path else "",
         f"at {place.file}:{place.line}" if place.file else "",
     ]
-    detail = ", ".join([f"{device_hint(text)}{message}", *filter(None, where)]) + _dtype_hint(text)
+    said = ", ".join([f"{device_hint(text)}{message}", *filter(None, where)])
+    detail = f"{said}; the inputs were {_shown_inputs(names, inputs)}{_dtype_hint(text)}"
     code = ErrorCode.LIMIT_MEMORY if ran_out_of_memory(error) else ErrorCode.MODEL_RAISED
     return JobError(code, detail, (place,) if any(where) else ())
+
+
+def _shown_inputs(names: Sequence[str], inputs: tuple[torch.Tensor, ...]) -> str:
+    shown = [
+        f"{name}={'x'.join(map(str, tensor.shape)) or SCALAR}:{str(tensor.dtype).removeprefix('torch.')}"
+        for name, tensor in zip(names, inputs, strict=False)
+    ]
+    more = f" and {len(shown) - _SHOWN_INPUTS} more" if len(shown) > _SHOWN_INPUTS else ""
+    return f"{', '.join(shown[:_SHOWN_INPUTS])}{more}"
+
+
+@contextmanager
+def at_sizes(sizes: Mapping[str, int]) -> Iterator[None]:
+    """Add advice on dynamic sizes to errors that the model raises at these sizes; none if all are fixed."""
+    try:
+        yield
+    except JobError as error:
+        if sizes and error.code is ErrorCode.MODEL_RAISED:
+            error.detail += (
+                f"; it ran {shown_sizes(sizes)}: if it does not take such sizes, narrow their ranges, as in "
+                f"`--dimension {next(iter(sizes))}=16..512@64`; a size that must be a multiple, of 4 for "
+                'example, is exported as `4 * torch.export.Dim("h")` in a `.pt2`'
+            )
+        raise
 
 
 def _script_place(text: str) -> SourcePlace:

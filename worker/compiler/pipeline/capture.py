@@ -34,7 +34,7 @@ from worker.compiler.frontend.graphs import GraphRecorder
 from worker.compiler.frontend.load import load_model
 from worker.compiler.frontend.loaded_model import FORWARD, LoadedModel, refuse_empty, tensor_spec
 from worker.compiler.frontend.missing_values import with_missing_values
-from worker.compiler.frontend.model_errors import model_raised, modifies_input
+from worker.compiler.frontend.model_errors import at_sizes, model_raised, modifies_input
 from worker.compiler.frontend.outputs import describe_outputs, flatten_outputs
 from worker.compiler.frontend.requested_dimensions import (
     check_requested_dimensions,
@@ -302,10 +302,11 @@ def _capture(
     refuse_oversized(specs, data_limit_bytes())
     seed = request.verify.seed
     examples = _own_examples(model, specs)
-    if examples is None:
-        inputs, limits, (outputs, names, returns) = _first_run(model, specs, seed)
-    else:
-        inputs, limits, (outputs, names, returns) = examples, {}, _run_named(model, examples)
+    with at_sizes(sizes):
+        if examples is None:
+            inputs, limits, (outputs, names, returns) = _first_run(model, specs, seed)
+        else:
+            inputs, limits, (outputs, names, returns) = examples, {}, _run_named(model, examples)
     if graphs is not None:
         graphs.add_upload(upload.entry, model, inputs)
     program = _export_as_asked(model, request, inputs, exported_sizes(sizes))
@@ -529,7 +530,8 @@ def _samples(model: LoadedModel, captured: Captured, limits: Limits, seed: int) 
     dynamic, specs = captured.dynamic, captured.input_specs
     for number, sizes in enumerate(choose_samples(dynamic.dimensions, dynamic.sizes(specs)), 1):
         inputs = random_inputs(specs_at(specs, dynamic.inputs, sizes), limits, seed + number)
-        outputs, _, returns = _run_named(model, inputs)
+        with at_sizes(sizes):
+            outputs, _, returns = _run_named(model, inputs)
         _refuse_other_structure(captured, returns)
         samples.append(Sample(sizes, tuple(map(as_array, inputs)), tuple(map(as_array, outputs))))
     return tuple(samples)
@@ -563,7 +565,8 @@ def _run_named(model: LoadedModel, inputs: Tensors) -> tuple[Tensors, tuple[str,
         with torch.inference_mode(), _torchscript_allowed(), _torch_seed():
             result = model.eager(*copies)
     except Exception as error:
-        raised = model_raised(error, model.original, inputs)
+        names = [argument.name for argument in model.arguments]
+        raised = model_raised(error, model.original, names, inputs)
         raise with_missing_values(raised, error, model.call) from error
     outputs = tuple(tensor.clone() for tensor in flatten_outputs(result))
     changed = [index for index, copy in enumerate(copies) if not _identical(copy, inputs[index])]
