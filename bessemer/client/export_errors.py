@@ -12,7 +12,13 @@ from types import FrameType
 from typing import Any
 
 import bessemer
-from bessemer.contract.model_advice import FLOAT_MODEL, FLOAT_WEIGHTS, UNPACKED, dependence_on_values
+from bessemer.contract.model_advice import (
+    FLOAT_MODEL,
+    FLOAT_WEIGHTS,
+    UNPACKED,
+    UNROLLED,
+    dependence_on_values,
+)
 
 BESSEMER = Path(bessemer.__file__).parent
 HINTS = ("\nFor more information, run with TORCH_LOGS", "\n\nThe error above occurred when calling")
@@ -29,6 +35,10 @@ UNPICKLED_SCRIPT = "Tried to serialize object __torch__"
 
 QUANTIZED = "torch.ao.nn.quantized"
 TORCHAO = "torchao"
+RECURRENT = "torch.nn.modules.rnn"
+FIXED_SIZE = "specialized it to be a constant"
+"""Part of torch's message for a model that does not keep a size dynamic."""
+
 PACKING = ("pack_padded_sequence", "pad_packed_sequence")
 PACKED = "batch_sizes"
 FORWARD = "forward"
@@ -133,6 +143,8 @@ def _obstacles(module: Any, error: BaseException) -> Iterator[str]:
         yield f"it has script modules as submodules ({scripted}), {UNSCRIPTED}"
     if UNPICKLED_SCRIPT in str(error):
         yield f"it has script modules as submodules, {UNSCRIPTED}"
+    if FIXED_SIZE in str(error) and any(type(part).__module__ == RECURRENT for part in module.modules()):
+        yield UNROLLED
 
 
 def _outermost(members: list[tuple[str, str]], package: str) -> str:

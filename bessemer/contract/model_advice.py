@@ -14,6 +14,12 @@ UNPACKED = (
     "torch.jit.script or torch.jit.trace instead: packed sequences compile from scripts and traces"
 )
 
+UNROLLED = (
+    "torch.export unrolls recurrent layers (LSTM, GRU, RNN), which fixes the length. Save the model with "
+    "torch.jit.script or torch.jit.trace instead, and name the length in the request: "
+    "`--input x=1xlengthx8 --dimension length=1..128`"
+)
+
 KINDS = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})
 NUMBER = "Could not extract"
 

@@ -225,6 +225,26 @@ def test_known_export_failures_come_with_advice(
     assert torchs.startswith("torch's own message: ")
 
 
+class Recurrent(torch.nn.Module):
+    def __init__(self, kind: type[torch.nn.RNNBase]) -> None:
+        super().__init__()
+        self.layers = kind(8, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)[0]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU])
+def test_a_recurrent_layer_of_dynamic_length_comes_with_advice(
+    tmp_path: Path, kind: type[torch.nn.RNNBase]
+) -> None:
+    with pytest.raises(ExportError) as caught:
+        save_module(Recurrent(kind), {"x": (1, "length", 8)}, tmp_path, {"length": (2, 64)})
+    message, *_ = str(caught.value).splitlines()
+    assert "Save the model with torch.jit.script or torch.jit.trace instead, and name the length" in message
+
+
 class WithoutForward(torch.nn.Module):
     @torch.jit.export
     def encode(self, x: torch.Tensor) -> torch.Tensor:
