@@ -7,22 +7,26 @@ from rich.console import Console
 
 from bessemer.cli.output import print_lines
 from bessemer.client import Job
-from bessemer.contract.job import Event, EventType
+from bessemer.contract.job import Event, EventType, JobState
 from bessemer.errors import BundleError, ProblemError, UnreachableError
 
+ELSEWHERE = "early bundles exist only for targets that the worker measures on its own processor"
 
-@dataclass(frozen=True)
+
+@dataclass
 class BestBundle:
     """Unpacks each bundle that a job publishes over the one before it."""
 
     job: Job
     output: Path
     console: Console
+    published: bool = False
 
     def on_event(self, event: Event) -> None:
         """Download the bundle if the event says that there is one; a newer one may have replaced it."""
         if event.type is not EventType.PUBLISHED:
             return
+        self.published = True
         try:
             self.job.refresh().download(self.output)
         except BundleError:
@@ -33,3 +37,13 @@ class BestBundle:
             return
         what = "the best so far" if event.data.get("figures") else "verified, not measured yet"
         print_lines(self.console, f"bundle     {self.output}, {what}")
+
+    def explain_absence(self) -> None:
+        """Say why no bundle came before the end of a job that made one."""
+        document = self.job.document
+        if self.published or document.cached or document.state is not JobState.SUCCEEDED:
+            return
+        figures = document.figures
+        is_elsewhere = figures is None or figures.device is not None
+        why = ELSEWHERE if is_elsewhere else f"see `bessemer logs {document.id}`"
+        print_lines(self.console, f"bundle     none before the end: {why}")

@@ -153,6 +153,8 @@ def compile_model(
             print_lines(console, f"console {page}")
         best = BestBundle(job, output, console) if follow_best and output is not None else None
         follow(job, console, None if best is None else best.on_event, output if best is None else None)
+        if best is not None:
+            best.explain_absence()
         if output is not None and job.state is JobState.SUCCEEDED:
             job.download(output)
         _finish(job, console, output, json)

@@ -4,14 +4,28 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from rich.console import Console
 
 from bessemer.cli.best_bundle import BestBundle
 from bessemer.cli.timeline import event_line
-from bessemer.contract.job import Event, EventType
+from bessemer.contract.base import now
+from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
+from bessemer.contract.report import Latency
+from bessemer.contract.request import CompilationRequest
+from bessemer.contract.target import PresetTarget
 from bessemer.errors import BundleError, UnreachableError
+
+FIGURES = Figures(
+    latency=Latency(runs=3, min_ms=1, p50_ms=1, mean_ms=1, stddev_ms=0),
+    baselines=(),
+    library_bytes=1,
+    peak_memory_bytes=1,
+    max_absolute_error=0.0,
+)
 
 
 @dataclass
@@ -71,3 +85,39 @@ def test_a_published_bundle_has_a_line_with_its_latency() -> None:
     figures = {"latency": {"p50_ms": 1.25}}
     assert event_line(event(EventType.PUBLISHED, figures=figures)) == "published  a verified bundle, 1.25 ms"
     assert event_line(event(EventType.PUBLISHED)) == "published  a verified bundle, not measured yet"
+
+
+def ended(state: JobState = JobState.SUCCEEDED, cached: bool = False, figures: Figures | None = None) -> Any:
+    request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="aarch64"))
+    document = Compilation(
+        id="01234567", state=state, request=request, cached=cached, figures=figures, created_at=now()
+    )
+    return SimpleNamespace(document=document)
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        (ended(), "early bundles exist only for targets that the worker measures on its own processor"),
+        (
+            ended(figures=FIGURES.model_copy(update={"device": "board"})),
+            "early bundles exist only for targets",
+        ),
+        (ended(figures=FIGURES), "see `bessemer logs 01234567`"),
+        (ended(cached=True), ""),
+        (ended(state=JobState.FAILED), ""),
+    ],
+    ids=["not-measured", "on-a-device", "measured", "cached", "failed"],
+)
+def test_a_job_that_published_nothing_early_says_why(job: Any, said: str) -> None:
+    text = StringIO()
+    BestBundle(job, Path("best"), Console(file=text, width=200)).explain_absence()
+    assert text.getvalue().startswith(f"bundle     none before the end: {said}" if said else "")
+    assert bool(text.getvalue()) is bool(said)
+
+
+def test_a_job_that_published_a_bundle_says_no_more() -> None:
+    text = StringIO()
+    best = BestBundle(ended(), Path("best"), Console(file=text, width=200), published=True)
+    best.explain_absence()
+    assert text.getvalue() == ""

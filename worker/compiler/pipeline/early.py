@@ -23,6 +23,8 @@ from worker.errors import JobError
 from worker.protocol.messages import EARLY_ARCHIVE
 from worker.protocol.observer import JobObserver
 
+NOT_EARLY = "no early bundle: this worker does not measure libraries for the target"
+
 _log = logging.getLogger(__name__)
 
 
@@ -48,8 +50,10 @@ def publish_verified(verified: Verified, context: StageContext) -> None:
     """
     upload = verified.captured.upload
     request, target = upload.request, upload.target
-    is_measured_here = verified.ran and target.is_native and target.gpu is None
-    if request.searches or not (request.tune.publish_early and request.makes_bundle and is_measured_here):
+    if request.searches or not (request.tune.publish_early and request.makes_bundle):
+        return
+    if not (verified.ran and target.is_native and target.gpu is None):
+        context.observer.progress(Stage.BENCHMARK, 0, 0, NOT_EARLY)
         return
     context.observer.progress(Stage.BENCHMARK, 0, 0, "publishing the verified bundle")
     try:
