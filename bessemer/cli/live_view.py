@@ -34,7 +34,7 @@ from bessemer.contract.report import (
 from bessemer.contract.request import Entry
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import ResolvedTarget
-from bessemer.figures.words import counted, search_note, short_search
+from bessemer.figures.words import cached_note, counted, search_note, short_search
 
 BAR_WIDTH = 24
 LONG_STAGE_SECONDS = 2.0
@@ -186,10 +186,7 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
     if target:
         yield f"target      {target.name} ({_hardware(target)})"
     if compilation.stages:
-        yield "stages      " + ", ".join(
-            f"{entry.stage} {entry.seconds:.2f} s{search_note(entry.stage, compilation.request.searches)}"
-            for entry in compilation.stages
-        )
+        yield f"stages      {', '.join(_shown_stages(compilation))}"
     yield from _stage_lines(compilation)
     if compilation.sandbox and compilation.sandbox.lost:
         yield f"sandbox     WITHOUT {', '.join(compilation.sandbox.lost)}"
@@ -202,6 +199,13 @@ def compilation_lines(compilation: Compilation) -> Iterator[str]:
         yield from _tuning_lines(compilation.figures.tune, compilation.request.tune)
     if compilation.artifacts:
         yield from _artifact_lines(compilation)
+
+
+def _shown_stages(compilation: Compilation) -> Iterator[str]:
+    built = None if compilation.figures is None else compilation.figures.built_functions
+    for entry in compilation.stages:
+        notes = search_note(entry.stage, compilation.request.searches) + cached_note(entry.stage, built)
+        yield f"{entry.stage} {entry.seconds:.2f} s{notes}"
 
 
 def _artifact_lines(compilation: Compilation) -> Iterator[str]:

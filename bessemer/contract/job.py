@@ -12,6 +12,7 @@ from bessemer.contract.problem import Problem
 from bessemer.contract.queue import QueuePlace
 from bessemer.contract.report import (
     BaselineResult,
+    BuiltFunctions,
     Latency,
     ModelEstimate,
     PeerVerdict,
@@ -211,6 +212,9 @@ class Figures(Document):
     )
     tune: TuneVerdict | None = Field(
         default=None, description="How the search ended; null if the request did not ask for one."
+    )
+    built_functions: BuiltFunctions | None = Field(
+        default=None, description="As in the report; null for a GPU, and if a device measured the library."
     )
 
 

@@ -788,6 +788,15 @@ class TuneResult(TuneVerdict):
     unclaimed_functions: tuple[str, ...] = Field(default=(), description="The names of these functions.")
 
 
+class BuiltFunctions(Document):
+    """How many functions of a library `build` compiled, and how many it took from the worker's cache."""
+
+    compiled: int = Field(description="Number of functions that this compilation compiled.")
+    cached: int = Field(
+        description="Number of functions that the worker's cache had from an earlier compilation."
+    )
+
+
 class FunctionSplit(Document):
     """A function that `build` compiled in parts because it took too long as a whole."""
 
@@ -950,6 +959,11 @@ class Report(Document):
     )
     tune: TuneResult | None = Field(
         default=None, description="The result of the search; null if the compilation stopped before `tune`."
+    )
+    built_functions: BuiltFunctions | None = Field(
+        default=None,
+        description="The functions that `build` compiled or took from the worker's cache; null if the "
+        "compilation stopped before `build`, and for a GPU.",
     )
     splits: tuple[FunctionSplit, ...] = Field(
         default=(),

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from bessemer.contract.report import FunctionTime, Latency, SearchPoint, StageTime, TuneTask
-from bessemer.figures.words import TIMES, count, duration, percent, search_note, three_digits
+from bessemer.contract.report import BuiltFunctions, FunctionTime, Latency, SearchPoint, StageTime, TuneTask
+from bessemer.figures.words import TIMES, cached_note, count, duration, percent, search_note, three_digits
 
 SHOWN_FUNCTIONS = 15
 TAIL_LIMIT = 2.5
@@ -218,7 +218,9 @@ def function_bars(functions: Iterable[FunctionTime], shown: int = SHOWN_FUNCTION
     )
 
 
-def stage_bars(stages: Sequence[StageTime], searches: bool = True) -> tuple[Bar, ...]:
+def stage_bars(
+    stages: Sequence[StageTime], searches: bool = True, built: BuiltFunctions | None = None
+) -> tuple[Bar, ...]:
     """One bar for each stage, starting where the previous one ended."""
     total = sum(stage.seconds for stage in stages)
     starts = [0.0, *accumulate(stage.seconds for stage in stages)]
@@ -226,7 +228,9 @@ def stage_bars(stages: Sequence[StageTime], searches: bool = True) -> tuple[Bar,
     return tuple(
         Bar(
             label=stage.stage.value,
-            value=duration(stage.seconds * 1000) + search_note(stage.stage, searches),
+            value=duration(stage.seconds * 1000)
+            + search_note(stage.stage, searches)
+            + cached_note(stage.stage, built),
             start=_place(start, total),
             width=max(_place(stage.seconds, total), 0.4),
             strong=stage.seconds == longest,

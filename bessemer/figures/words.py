@@ -8,6 +8,7 @@ from bessemer.contract.report import (
     ANALYTIC,
     RUNTIME,
     BaselineResult,
+    BuiltFunctions,
     DeviceEntryRun,
     Estimate,
     Execution,
@@ -137,6 +138,14 @@ def ratio_words(ratio: float) -> str:
 def search_note(stage: object, searches: bool) -> str:
     """What to append to the time of the stage ``tune``, which chooses schedules even without a search."""
     return " (no search)" if stage == Stage.TUNE and not searches else ""
+
+
+def cached_note(stage: object, built: BuiltFunctions | None) -> str:
+    """What to append to the time of the stage ``build``: which functions the worker's cache had."""
+    if stage != Stage.BUILD or built is None or not built.cached:
+        return ""
+    functions = counted(built.cached + built.compiled, "function")
+    return f" ({built.cached} of {functions} from the worker's cache)"
 
 
 def runtime_note(functions: Iterable[FunctionTime]) -> str:

@@ -11,6 +11,7 @@ from torch import nn
 from tvm import te, tirx
 
 from bessemer.contract.base import Digest
+from bessemer.contract.report import BuiltFunctions
 from worker.candidates.requests import CompileBatch, CompileOutcome
 from worker.compiler.codegen.compile_functions import Compiler, compile_here
 from worker.compiler.codegen.executable import build_in_shares
@@ -43,8 +44,10 @@ class Cache:
         self.offered[key] = text
 
 
-def built(folder: Path, cache: Cache, seed: int, width: int = 24) -> tuple[bytes, tuple[str, ...]]:
-    """The library of a model with weights of ``seed``, and the functions that it compiled."""
+def built(
+    folder: Path, cache: Cache, seed: int, width: int = 24
+) -> tuple[bytes, tuple[str, ...], BuiltFunctions]:
+    """The library of a model with weights of ``seed``, the functions that it compiled, and the counts."""
     folder.mkdir()
     names: list[str] = []
 
@@ -57,24 +60,26 @@ def built(folder: Path, cache: Cache, seed: int, width: int = 24) -> tuple[bytes
     ready = optimized(capture_module(nn.Sequential(*layers), torch.ones(2, 16)), make_context(folder))
     compiler = Compiler(LLVM, folder / "objects", compile_many, cache)
     library = folder / "model.so"
-    build_in_shares(schedule_rest(ready.module, LLVM), ready.module, library, compiler)
-    return library.read_bytes(), tuple(names)
+    linked = build_in_shares(schedule_rest(ready.module, LLVM), ready.module, library, compiler)
+    return library.read_bytes(), tuple(names), linked.counts
 
 
 def test_a_model_with_other_weights_has_no_function_to_compile(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
-    _, first = built(tmp_path / "first", cache, seed=0)
-    _, second = built(tmp_path / "second", cache, seed=1)
+    _, first, before = built(tmp_path / "first", cache, seed=0)
+    _, second, after = built(tmp_path / "second", cache, seed=1)
 
     assert len(first) >= 3
     assert second == ()
     assert set(cache.found) == set(cache.offered)
+    assert before == BuiltFunctions(compiled=len(first), cached=0)
+    assert after == BuiltFunctions(compiled=0, cached=len(first))
 
 
 def test_a_library_is_the_same_with_cached_objects(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
-    compiled, _ = built(tmp_path / "first", cache, seed=0)
-    cached, names = built(tmp_path / "second", cache, seed=0)
+    compiled, *_ = built(tmp_path / "first", cache, seed=0)
+    cached, names, _ = built(tmp_path / "second", cache, seed=0)
 
     assert names == ()
     assert cached == compiled
@@ -84,8 +89,8 @@ def test_functions_that_differ_are_compiled(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     built(tmp_path / "first", cache, seed=0)
     known = len(cache.offered)
-    library, names = built(tmp_path / "second", cache, seed=0, width=40)
-    alone, _ = built(tmp_path / "third", Cache(tmp_path / "other"), seed=0, width=40)
+    library, names, _ = built(tmp_path / "second", cache, seed=0, width=40)
+    alone, *_ = built(tmp_path / "third", Cache(tmp_path / "other"), seed=0, width=40)
 
     assert names
     assert len(cache.offered) == known + len(names)

@@ -9,7 +9,15 @@ from bessemer.contract.base import now
 from bessemer.contract.dynamic import VerifiedSizes
 from bessemer.contract.job import Compilation, EntryFigures, Figures, JobState, Progress
 from bessemer.contract.options import SearchEnd, TuneOptions
-from bessemer.contract.report import BaselineResult, Latency, Schedules, StoredRecordsUse, TuneVerdict
+from bessemer.contract.report import (
+    BaselineResult,
+    BuiltFunctions,
+    Latency,
+    Schedules,
+    StageTime,
+    StoredRecordsUse,
+    TuneVerdict,
+)
 from bessemer.contract.request import CompilationRequest, Entry
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget, ResolvedTarget
@@ -328,6 +336,20 @@ def test_a_compilation_lists_the_sizes_at_which_it_was_verified() -> None:
         "error       at most 0 (absolute)",
         "            verified at batch=2, seq=8: x=2x8:float32",
     ]
+
+
+def test_a_compilation_says_which_functions_the_cache_had() -> None:
+    figures = Figures(
+        latency=LATENCY,
+        baselines=(),
+        library_bytes=1,
+        peak_memory_bytes=1,
+        max_absolute_error=0.0,
+        built_functions=BuiltFunctions(compiled=2, cached=12),
+    )
+    stages = tuple(StageTime(stage=stage, seconds=1.0) for stage in (Stage.TUNE, Stage.BUILD))
+    printed = shown(JobState.SUCCEEDED, figures=figures, stages=stages)
+    assert "stages      tune 1.00 s, build 1.00 s (12 of 14 functions from the worker's cache)" in printed
 
 
 def test_each_entry_point_is_shown_with_what_it_runs() -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 from report_samples import functions, latency, task
 
-from bessemer.contract.report import SearchPoint, StageTime
+from bessemer.contract.report import BuiltFunctions, SearchPoint, StageTime
 from bessemer.contract.stage import Stage
 from bessemer.figures import charts
 from bessemer.figures.charts import LatencyRun
@@ -80,6 +80,19 @@ def test_the_stage_tune_says_if_nothing_was_searched(searches: bool, note: str) 
     stages = [StageTime(stage=stage, seconds=1.0) for stage in (Stage.TUNE, Stage.BUILD)]
     values = [bar.value for bar in charts.stage_bars(stages, searches)]
     assert values == [f"1.00 s{note}", "1.00 s"]
+
+
+@pytest.mark.parametrize(
+    ("built", "note"),
+    [
+        (None, ""),
+        (BuiltFunctions(compiled=14, cached=0), ""),
+        (BuiltFunctions(compiled=2, cached=12), " (12 of 14 functions from the worker's cache)"),
+    ],
+)
+def test_the_stage_build_says_which_functions_the_cache_had(built: BuiltFunctions | None, note: str) -> None:
+    stages = [StageTime(stage=stage, seconds=1.0) for stage in (Stage.TUNE, Stage.BUILD)]
+    assert [bar.value for bar in charts.stage_bars(stages, True, built)] == ["1.00 s", f"1.00 s{note}"]
 
 
 def test_a_tuning_curve_falls_from_the_first_success_to_the_best() -> None:

@@ -196,6 +196,7 @@ def _figures(benchmarked: Benchmarked, result: BenchmarkResult) -> Figures:
             for entry, found in others
         ),
         comparison=_peer_verdict(result),
+        built_functions=benchmarked.verified.built.counts,
         tune=_tune_verdict(benchmarked.verified.built.tuned.result),
     )
 

@@ -167,7 +167,7 @@ def make_view(report: Report) -> View:
         max_error=largest(_errors(report)),
         measured=None if benchmark is None else _measurement(benchmark),
         sizes=shown_sizes(report.dynamic.sizes(report.inputs)),
-        stages=charts.stage_bars(report.stages, report.request.searches),
+        stages=charts.stage_bars(report.stages, report.request.searches, report.built_functions),
         total_seconds=sum(stage.seconds for stage in report.stages),
         curves=tuple(curve for curve in curves if curve)[:SHOWN_CURVES],
         model_curve=_model_curve(tune, benchmark),

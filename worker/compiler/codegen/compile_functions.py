@@ -24,6 +24,7 @@ from tvm import tirx
 from tvm_ffi import structural_equal
 
 from bessemer.contract.base import Digest
+from bessemer.contract.report import BuiltFunctions
 from worker.candidates.pool import compile_group
 from worker.candidates.requests import CompileBatch, CompileFunctions, CompileOutcome, CompileProgress
 from worker.compiler.codegen.function_text import key_of, text_of, write_object_of
@@ -91,6 +92,7 @@ class Objects:
         self._compiler = compiler
         self._numbers = count()
         self._compiled: dict[str, _CompiledFunction] = {}
+        self._cached: set[Path] = set()
         self._alone: set[str] = set()
 
     def missing(self, module: tvm.IRModule) -> dict[str, tirx.PrimFunc]:
@@ -141,6 +143,11 @@ class Objects:
                 late += self._not_compiled(group, outcome)
         return tuple(late)
 
+    def counts(self) -> BuiltFunctions:
+        """How many functions were compiled, and how many the cache had."""
+        cached = sum(compiled.path in self._cached for compiled in self._compiled.values())
+        return BuiltFunctions(compiled=len(self._compiled) - cached, cached=cached)
+
     def modules(self) -> list[tvm.runtime.Module]:
         """The objects, to be linked, in the order of their numbers."""
         names: dict[Path, list[str]] = {}
@@ -168,6 +175,7 @@ class Objects:
         for group in groups:
             if group.key in found:
                 shutil.copyfile(found[group.key], group.path)
+                self._cached.add(group.path)
                 self._keep(group, functions)
         if found:
             self._compiler.advance(len(self._compiled), before + len(functions), "")

@@ -16,7 +16,7 @@ import tvm
 from tvm import tirx
 
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import FunctionSplit
+from bessemer.contract.report import BuiltFunctions, FunctionSplit
 from worker.compiler.codegen.compile_functions import Compiler, Objects
 from worker.compiler.codegen.splitting import Pieces, pieces_of, split_functions, steps_of
 from worker.compiler.codegen.time_limits import last_share_seconds, share_seconds
@@ -49,12 +49,14 @@ class Compiled:
         plain: the TensorIR functions without schedules.
         kernels: the objects of its TensorIR functions.
         splits: the functions that were split.
+        counts: how many functions were compiled.
     """
 
     lowered: tvm.IRModule
     plain: tvm.IRModule
     kernels: list[tvm.runtime.Module]
     splits: tuple[FunctionSplit, ...]
+    counts: BuiltFunctions
 
 
 def compile_in_shares(
@@ -79,7 +81,7 @@ def compile_in_shares(
         if late:
             work.split({name: shares[name] for name in late})
             lowered = lower(work.module, compiler.target)
-    return Compiled(lowered, work.plain, work.objects.modules(), tuple(work.splits))
+    return Compiled(lowered, work.plain, work.objects.modules(), tuple(work.splits), work.objects.counts())
 
 
 @dataclass

@@ -20,7 +20,7 @@ from tvm import relax, tirx
 from tvm.relax import transform
 
 from bessemer.contract.problem import ErrorCode
-from bessemer.contract.report import FunctionSplit
+from bessemer.contract.report import BuiltFunctions, FunctionSplit
 from bessemer.contract.triple import platform_of
 from worker.compiler.codegen.argument_checks import check_inputs_once
 from worker.compiler.codegen.compile_functions import Compiler
@@ -100,6 +100,7 @@ class Linked:
         module: the functions as compiled, with the lowered Relax functions.
         plain: the same functions without schedules.
         splits: the functions that were split because they took too long to compile.
+        counts: how many functions were compiled.
         plan: the calls of the first entry point; None if C cannot call the library.
         no_c_interface: why C cannot call it.
         objects: what the library is linked from, without the virtual machine's instructions.
@@ -109,6 +110,7 @@ class Linked:
     module: tvm.IRModule
     plain: tvm.IRModule
     splits: tuple[FunctionSplit, ...]
+    counts: BuiltFunctions
     plan: CallPlan | None
     no_c_interface: str | None
     objects: tuple[Path, ...]
@@ -154,7 +156,16 @@ def build_in_shares(
     interface, reason = _interface(machine, exposed, parameters, called)
     objects = _link(executable, library, compiler, _kernels_of(module), interface, parameters)
     plan = interface.entries[0].plan if interface.entries else None
-    return Linked(executable, compiled.lowered, compiled.plain, compiled.splits, plan, reason, objects)
+    return Linked(
+        executable=executable,
+        module=compiled.lowered,
+        plain=compiled.plain,
+        splits=compiled.splits,
+        counts=compiled.counts,
+        plan=plan,
+        no_c_interface=reason,
+        objects=objects,
+    )
 
 
 def _interface(
