@@ -17,6 +17,7 @@ from bessemer.contract.model_advice import (
     FLOAT_WEIGHTS,
     UNPACKED,
     UNROLLED,
+    advice_on_dtypes,
     dependence_on_values,
 )
 
@@ -145,6 +146,8 @@ def _obstacles(module: Any, error: BaseException) -> Iterator[str]:
         yield f"it has script modules as submodules, {UNSCRIPTED}"
     if FIXED_SIZE in str(error) and any(type(part).__module__ == RECURRENT for part in module.modules()):
         yield UNROLLED
+    if advice := advice_on_dtypes(str(error)):
+        yield advice
 
 
 def _outermost(members: list[tuple[str, str]], package: str) -> str:

@@ -21,7 +21,7 @@ from bessemer.contract.options import SCHEDULE_PATTERN
 from bessemer.contract.request import KERNEL_KEY_PATTERN, TARGET_FORMS
 from bessemer.contract.target import FEATURE_PATTERN, WORD_PATTERN
 from bessemer.contract.target_names import UNSUPPORTED
-from bessemer.contract.tensor import DIMENSION_NAME_PATTERN, TENSOR_NAME_PATTERN
+from bessemer.contract.tensor import DIMENSION_NAME_PATTERN, OTHER_DTYPES, TENSOR_NAME_PATTERN
 
 WORD_IN_WORDS = "at most 64 letters, digits, '.', '_' and '-' that begins with a letter or a digit"
 LABEL_KEY_IN_WORDS = "lower-case letters and digits with '._/-' inside, of 63 characters at most"
@@ -165,8 +165,15 @@ def models_in(annotation: Any) -> set[type[BaseModel]]:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """A clause that suggests the nearest known name; empty if none is near or the word is too long."""
-    return "" if len(word) > MAX_NAME_LENGTH else did_you_mean(word, sorted(known))
+    """A clause that suggests the nearest known name; empty if none is near or the word is too long.
+
+    Among dtypes, this is the one that Python or torch calls so.
+    """
+    names = sorted(known)
+    dtype = OTHER_DTYPES.get(word.casefold())
+    if dtype is not None and dtype in names:
+        return f"; did you mean '{dtype}'?"
+    return "" if len(word) > MAX_NAME_LENGTH else did_you_mean(word, names)
 
 
 def _whole(limit: Any) -> Any:

@@ -23,6 +23,17 @@ UNROLLED = (
 KINDS = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})
 NUMBER = "Could not extract"
 
+_NOT_INTEGERS = (
+    "scalar types: Long, Int; but got",
+    "tensors used as indices must be",
+    "Expected dtype int64 for index",
+    "Expected dtype int32/int64 for index",
+    "expected scalar type Long",
+    "expected scalar type Int",
+)
+_OTHER_FLOATS = ("have the same dtype", "expected scalar type", "Input type (")
+_EXAMPLES = {_NOT_INTEGERS: "ids=4x6:int64", _OTHER_FLOATS: "x=4x6:bfloat16"}
+
 
 def dependence_on_values(error: BaseException) -> str | None:
     """How the model depends on tensor values, if that is why ``torch.export.export`` failed; else None."""
@@ -31,3 +42,14 @@ def dependence_on_values(error: BaseException) -> str | None:
     if str(error).startswith(NUMBER):
         return "the model takes a size or an index from a tensor's value"
     return "the model branches on a tensor's value"
+
+
+def advice_on_dtypes(message: str) -> str | None:
+    """What to do if torch says in this message that an input has a dtype that the model does not take."""
+    for signs, example in _EXAMPLES.items():
+        if any(sign in message for sign in signs):
+            return (
+                "an input's dtype is the request's, else the file's, else float32: name another, as in "
+                f"`{example}`"
+            )
+    return None

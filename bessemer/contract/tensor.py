@@ -64,6 +64,19 @@ class DType(GrowingEnum):
         return int(bits[0]) // 8 if bits else 1
 
 
+OTHER_DTYPES = {
+    "half": DType.FLOAT16,
+    "float": DType.FLOAT32,
+    "double": DType.FLOAT64,
+    "char": DType.INT8,
+    "byte": DType.UINT8,
+    "short": DType.INT16,
+    "int": DType.INT64,
+    "long": DType.INT64,
+    "complex": DType.COMPLEX64,
+}
+"""Names of Python and torch for element types. A Python `int` is int64 in a tensor."""
+
 _PARTS = {DType.COMPLEX64: DType.FLOAT32, DType.COMPLEX128: DType.FLOAT64}
 
 MAX_TENSOR_NAME = 128

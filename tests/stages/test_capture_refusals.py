@@ -161,7 +161,15 @@ def test_a_model_that_raises_names_its_inputs_and_dynamic_sizes(
 def test_indices_without_a_dtype_are_explained(tmp_path: Path, module: nn.Module) -> None:
     error = refusal(graph(module, tmp_path / "model"), "input=4x6")
     assert error.code is ErrorCode.MODEL_RAISED
-    assert "an input without a dtype is float32: name another, as in `ids=4x6:int64`" in error.detail
+    assert "else the file's, else float32: name another, as in `ids=4x6:int64`" in error.detail
+
+
+@pytest.mark.parametrize("save", [graph, scripted])
+def test_floats_of_another_dtype_are_explained(tmp_path: Path, save: Callable[..., Path]) -> None:
+    error = refusal(save(nn.Linear(6, 2).bfloat16(), tmp_path / "model"), "input=4x6")
+    assert error.code is ErrorCode.MODEL_RAISED
+    assert "the inputs were input=4x6:float32" in error.detail
+    assert "else the file's, else float32: name another, as in `x=4x6:bfloat16`" in error.detail
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from bessemer.contract.keys import KeyRequest
 from bessemer.contract.options import Baseline
 from bessemer.contract.request import Submission
 from bessemer.contract.target import WORD_PATTERN
+from bessemer.contract.tensor import parse_input_spec
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,16 @@ def test_an_error_says_what_was_expected(kind: Any, value: object, words: str) -
     said = in_words(refused.value.errors()[0])
     assert said.startswith(words) and ".0" not in said
     assert "Input should" not in said and "String should" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("float", "float32"), ("Double", "float64"), ("int", "int64"), ("float31", "float32")],
+)
+def test_a_dtype_is_suggested_by_what_torch_calls_it(given: str, meant: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        parse_input_spec(f"x=1x3:{given}")
+    assert in_words(refused.value.errors()[0]).endswith(f"; did you mean '{meant}'?")
 
 
 def patterns_in(schema: Any) -> Iterator[str]:

@@ -206,6 +206,10 @@ ADVICE = {
     ),
     "packed sequences": (Packing, "Save it with torch.jit.script or torch.jit.trace instead"),
     "modules of quantize_dynamic": (quantized, "quantized submodules ('0'): compile the float model"),
+    "indices that are floats": (
+        lambda: torch.nn.Embedding(10, 4),
+        "else float32: name another, as in `ids=4x6:int64`",
+    ),
     "tensors of torchao": (
         of_torchao,
         "torchao's quantized tensors ('inner.0.weight'): export it before you call `quantize_`",

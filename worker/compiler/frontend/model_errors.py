@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from bessemer.contract.dynamic import shown_sizes
-from bessemer.contract.model_advice import FLOAT_WEIGHTS
+from bessemer.contract.model_advice import FLOAT_WEIGHTS, advice_on_dtypes
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.tensor import SCALAR
 from worker.compiler.source_locations import author_frame, place_of
@@ -20,13 +20,6 @@ _DEVICE_HINT = (
     "the model uses a CUDA device, which this worker does not have; move the model and its inputs to the CPU "
     "(`.cpu()`) before you export or trace it: "
 )
-_NOT_INTEGERS = (
-    "scalar types: Long, Int; but got",
-    "tensors used as indices must be",
-    "Expected dtype int64 for index",
-    "Expected dtype int32/int64 for index",
-)
-_DTYPE_HINT = "; an input without a dtype is float32: name another, as in `ids=4x6:int64`"
 _TORCHAO = "torchao"
 _SHOWN_INPUTS = 8
 RAISED = re.compile(r"^[\w.]*(?:Error|Exception): .+", re.M)
@@ -57,7 +50,9 @@ def model_raised(
         f"at {place.file}:{place.line}" if place.file else "",
     ]
     said = ", ".join([f"{device_hint(text)}{message}", *filter(None, where)])
-    detail = f"{said}; the inputs were {_shown_inputs(names, inputs)}{_dtype_hint(text)}"
+    detail = f"{said}; the inputs were {_shown_inputs(names, inputs)}"
+    advice = advice_on_dtypes(text)
+    detail += f"; {advice}" if advice else ""
     code = ErrorCode.LIMIT_MEMORY if ran_out_of_memory(error) else ErrorCode.MODEL_RAISED
     return JobError(code, detail, (place,) if any(where) else ())
 
@@ -142,11 +137,6 @@ def _writes_into(node: fx.Node, name: str) -> bool:
 def device_hint(message: str) -> str:
     """A hint for messages of torch about a missing CUDA device; empty for other messages."""
     return _DEVICE_HINT if any(sign in message for sign in _NO_DEVICE) else ""
-
-
-def _dtype_hint(message: str) -> str:
-    """A hint for messages of torch about indices that are not integers; empty for other messages."""
-    return _DTYPE_HINT if any(sign in message for sign in _NOT_INTEGERS) else ""
 
 
 def package_hint(error: Exception) -> str:
