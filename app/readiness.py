@@ -17,6 +17,7 @@ NO_WORKER = "no live worker: compilations wait in the queue"
 def readiness(service: Service) -> Readiness:
     """Check the database, the artifact store and the workers. Blocks.
 
+    Anyone may ask, so the check of the artifact store, which writes, is spared if it succeeded a moment ago.
     A disk that is almost full is a warning: downloads, and deletions that free some space, still work.
     """
     database, workers = service.store.ping(), _workers(service)
@@ -86,7 +87,7 @@ def _workers(service: Service) -> tuple[LiveWorker, ...]:
 
 def _artifacts_available(service: Service) -> bool:
     try:
-        service.store.artifacts.ping()
+        service.writes.ensure(service.store.artifacts.ping)
     except StoreError:
         return False
     return True

@@ -14,6 +14,7 @@ from app.identity.caller import Caller, CallerDep
 from app.key_locks import KeyLocks
 from app.observability.metrics import AppMetrics
 from app.queue_position import QueuePositions
+from app.recent_success import RecentSuccess
 from app.settings import AppSettings
 from bessemer.contract.access import Tenant
 from bessemer.contract.base import Digest
@@ -42,6 +43,7 @@ class Service:
         id_secret: makes the ids of resources with an idempotency key unguessable.
         stopping: set when the server begins to stop.
         joins: lets one request at a time join the parts of a tenant's upload.
+        writes: whether the artifact store took the readiness check's write a moment ago.
     """
 
     settings: AppSettings
@@ -54,6 +56,7 @@ class Service:
     id_secret: bytes
     quotas: Quotas
     joins: KeyLocks = field(default_factory=KeyLocks)
+    writes: RecentSuccess = field(default_factory=RecentSuccess)
 
     def for_caller(self, caller: Caller) -> "TenantService":
         """The service as a caller's tenant sees it."""

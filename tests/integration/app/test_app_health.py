@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
 
 import bessemer
+from app.recent_success import SECONDS
 from app.service import Service
 from bessemer.contract.capability import Capability
 from bessemer.contract.fleet import TargetList
@@ -88,6 +89,30 @@ async def test_a_store_that_is_away_makes_the_service_unready_but_alive(
     assert (response.status_code, state.ready, state.database, state.store) == (503, False, True, False)
     assert response.headers["Retry-After"].isdecimal()
     assert (await api.get("/healthz")).json() == {"status": "ok"}
+
+
+async def test_a_write_of_the_readiness_check_serves_for_some_seconds(
+    api: AsyncClient, front: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment, writes = 100.0, list[float]()
+    monkeypatch.setattr("app.recent_success.time", SimpleNamespace(monotonic=lambda: moment))
+    ping = front.store.artifacts.ping
+
+    def counted() -> None:
+        writes.append(moment)
+        ping()
+
+    monkeypatch.setattr(front.store.artifacts, "ping", counted)
+    for _ in range(3):
+        await ready(api)
+    assert writes == [100.0]
+    moment += SECONDS
+    await ready(api)
+    assert writes == [100.0, 100.0 + SECONDS]
+    take_store_away(front)
+    moment += SECONDS
+    assert [(await api.get("/readyz")).status_code for _ in range(2)] == [503, 503]
+    assert len(writes) == 4
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
