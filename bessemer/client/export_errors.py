@@ -14,7 +14,7 @@ from typing import Any
 import bessemer
 from bessemer.contract.model_advice import (
     FLOAT_MODEL,
-    FLOAT_WEIGHTS,
+    PLAIN_WEIGHTS,
     UNPACKED,
     UNROLLED,
     advice_on_dtypes,
@@ -139,7 +139,7 @@ def _obstacles(module: Any, error: BaseException) -> Iterator[str]:
     if quantized := _outermost(children, QUANTIZED):
         yield f"it has quantized submodules ({quantized}): {FLOAT_MODEL}"
     if quantized := _outermost(tensors, TORCHAO):
-        yield f"it holds torchao's quantized tensors ({quantized}): {FLOAT_WEIGHTS}"
+        yield f"it holds torchao's quantized tensors ({quantized}): {PLAIN_WEIGHTS}"
     if scripted := _outermost(children, SCRIPT):
         yield f"it has script modules as submodules ({scripted}), {UNSCRIPTED}"
     if UNPICKLED_SCRIPT in str(error):

@@ -23,7 +23,13 @@ from bessemer.client.containers import (
     replace_inputs,
     unfold,
 )
-from bessemer.client.export_errors import advice_on_export, methods_but_forward, quiet_torch, torch_message
+from bessemer.client.export_errors import (
+    TORCHAO,
+    advice_on_export,
+    methods_but_forward,
+    quiet_torch,
+    torch_message,
+)
 from bessemer.client.inputs import (
     NO_DIMENSIONS,
     Dimensions,
@@ -203,12 +209,22 @@ def _register_dataclasses(arguments: Any) -> None:
 
 def _save_exported(program: Any, path: Path) -> None:
     """Save a program. If torch refuses because named tuples are not registered, register them and retry."""
+    program = _with_plain_tensors(program)
     try:
         _torch().export.save(program, str(path))
     except NotImplementedError:
         if not _register_named_tuples(program):
             raise
         _torch().export.save(program, str(path))
+
+
+def _with_plain_tensors(program: Any) -> Any:
+    """The program with plain tensors in place of torchao's, which only torchao can load."""
+    if not any(type(tensor).__module__.startswith(TORCHAO) for tensor in program.state_dict.values()):
+        return program
+    table = _torch().export.default_decompositions()
+    own = {operator: steps for operator, steps in table.items() if operator.namespace == TORCHAO}
+    return program.run_decompositions(own)
 
 
 def _register_named_tuples(program: Any) -> bool:

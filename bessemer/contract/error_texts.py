@@ -197,7 +197,8 @@ ERRORS: dict[ErrorCode, ErrorText] = {
         422,
         "The model has tensors of an unsupported kind",
         "Use dense, non-empty tensors of float16 to float64, bfloat16, complex64, complex128, int8 to int64, "
-        "uint8 or bool. Instead of a quantized model, compile the float model that it was made from.",
+        "uint8 or bool. Quantize a model by export (`convert_pt2e`) or by torchao's `quantize_`, or compile "
+        "the float model.",
     ),
     ErrorCode.MODEL_STATEFUL: ErrorText(
         422,

@@ -4,9 +4,9 @@ FLOAT_MODEL = (
     "compile the float model that they were made from (`quantize_dynamic` returns a copy; your original is "
     "still float), or quantize it by export with torchao's `prepare_pt2e` and `convert_pt2e`"
 )
-FLOAT_WEIGHTS = (
-    "export it before you call `quantize_`, or first put `nn.Parameter(weight.dequantize())` in place of "
-    "each quantized weight"
+PLAIN_WEIGHTS = (
+    "save `torch.export.export(model, inputs).run_decompositions()`, which has plain tensors in their "
+    "place, or pass the module to the Python client, which does so"
 )
 
 UNPACKED = (

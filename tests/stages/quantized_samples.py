@@ -33,22 +33,18 @@ def bytes_of(weights: Tensor, zero_point: int = 0) -> Bytes:
     return Bytes(values, scales, torch.full((len(weights),), zero_point))
 
 
-def unsigned(x: Tensor) -> Tensor:
-    """Through unsigned bytes, as for x86-64."""
-    given = (0.04, 113, *UNSIGNED)
-    return Q.dequantize_per_tensor(Q.quantize_per_tensor(x, *given), *given)
+def through(zero_point: int, low: int, high: int, dtype: torch.dtype) -> Through:
+    """Through bytes with a zero point."""
+
+    def quantized(x: Tensor) -> Tensor:
+        given = (0.04, zero_point, low, high, dtype)
+        return Q.dequantize_per_tensor(Q.quantize_per_tensor(x, *given), *given)
+
+    return quantized
 
 
-def signed(x: Tensor) -> Tensor:
-    """Through signed bytes, as for Arm."""
-    given = (0.04, -7, *BYTE)
-    return Q.dequantize_per_tensor(Q.quantize_per_tensor(x, *given), *given)
-
-
-def symmetric(x: Tensor) -> Tensor:
-    """Through signed bytes without a zero point."""
-    given = (0.04, 0, *BYTE)
-    return Q.dequantize_per_tensor(Q.quantize_per_tensor(x, *given), *given)
+unsigned, signed, symmetric = through(113, *UNSIGNED), through(-7, *BYTE), through(0, *BYTE)
+"""As for x86-64, as for Arm, and without a zero point."""
 
 
 def dynamic(x: Tensor) -> Tensor:

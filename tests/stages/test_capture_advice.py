@@ -100,7 +100,7 @@ def test_a_dynamically_quantized_recurrent_layer_is_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("package", "says"),
     [
-        ("torchao", "export it before you call `quantize_`"),
+        ("torchao", "save `torch.export.export(model, inputs).run_decompositions()`"),
         ("users_own", "the file needs the package 'users_own'"),
     ],
 )

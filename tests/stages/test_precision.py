@@ -25,6 +25,17 @@ MODELS = {
     "integers": (lambda self, x: x.half().exp().argmax(-1), ["int64"]),
     "a float64": (lambda self, x: (x.double() + 1).exp(), ["float64"]),
     "float32 inside float64": (lambda self, x: x.exp().double(), ["float32"]),
+    "bytes": (lambda self, x: (x * 9).round().to(torch.int8).float() / 9, ["bfloat16"]),
+    "products of bytes": (
+        lambda self, x: torch._int_mm((x * 9).to(torch.int8), torch.ones(8, 8, dtype=torch.int8)).float(),
+        ["bfloat16"],
+    ),
+    "bytes that are truths": (lambda self, x: (x > 0).to(torch.uint8).float() * x, ["float32"]),
+    "bytes of weights": (
+        lambda self, x: x @ (self.layer.weight * 9).round().to(torch.int8).float(),
+        ["float32"],
+    ),
+    "an index": (lambda self, x: x[(x[:, 0].abs() < 9).int()], ["float32"]),
     "parts": (lambda self, x: torch.cat(x.half().exp().split(4, 1), 1).float(), ["float16"]),
 }
 

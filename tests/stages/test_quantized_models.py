@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import tvm
+from platform_samples import preset
 from quantized_samples import (
     BYTE,
     UNSIGNED,
     Q,
     QuantizedConvolution,
     QuantizedLinear,
+    Through,
     by_token,
     bytes_of,
     dynamic,
@@ -24,21 +28,22 @@ from quantized_samples import (
 )
 from stage_samples import TARGET, Function, capture_module, compile_and_verify, optimized
 from torch import nn
-from tvm import relax
+from tvm import relax, tirx
 from tvm.ir import GenericConst
 
 from worker.compiler.checking.precision import computed_dtypes
-from worker.compiler.quantized_operators import COMPUTED, NAMESPACE
+from worker.compiler.codegen.generate import write_object
+from worker.compiler.quantized_operators import IMPLEMENTATIONS, NAMESPACE
 from worker.compiler.schedules.default import schedule_rest
 from worker.compiler.target import ResolvedTarget
-from worker.compiler.values import StageContext
+from worker.compiler.values import Captured, StageContext
 
 X = torch.randn(6, 64, generator=torch.Generator().manual_seed(0))
 ROWS = torch.arange(1, 7)[:, None] / 100
 SHIFTS = torch.arange(-3, 3)[:, None]
 ONE_SCALE, ONE_SHIFT = torch.tensor([0.05], dtype=torch.float64), torch.tensor([3])
 BY_ROW = bytes_of(X)
-GROUPS = (torch.rand(6, 4) / 50 + 0.01, torch.randint(-5, 5, (6, 4), dtype=torch.int32))
+GROUPS = (torch.arange(1, 25).reshape(6, 4) / 500, torch.arange(-12, 12, dtype=torch.int32).reshape(6, 4))
 
 CALLS: dict[str, tuple[Any, ...]] = {
     "quantize_per_tensor.default": (X, 0.05, 3, *BYTE),
@@ -69,18 +74,18 @@ CALLS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.parametrize("overload", COMPUTED)
+@pytest.mark.parametrize("overload", IMPLEMENTATIONS)
 def test_an_operator_is_computed_as_by_torch(overload: str) -> None:
     name, _, variant = overload.partition(".")
     operator = getattr(getattr(torch.ops, NAMESPACE), name)
 
     expected = getattr(operator, variant)(*CALLS[overload])
-    found = COMPUTED[overload](*CALLS[overload])
+    found = IMPLEMENTATIONS[overload](*CALLS[overload])
 
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-THROUGH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+THROUGH: dict[str, Through] = {
     "unsigned bytes": unsigned,
     "signed bytes": signed,
     "no zero point": symmetric,
@@ -90,7 +95,7 @@ THROUGH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-def perceptron(through: Callable[[torch.Tensor], torch.Tensor], zero_point: int = 0) -> nn.Module:
+def perceptron(through: Through, zero_point: int = 0) -> nn.Module:
     first = QuantizedLinear(64, 96, through, zero_point)
     return nn.Sequential(first, nn.ReLU(), QuantizedLinear(96, 10, through, zero_point))
 
@@ -122,7 +127,7 @@ def target(mcpu: str) -> ResolvedTarget:
     return ResolvedTarget(name=mcpu, kind="llvm", mcpu=mcpu, triple=TARGET.triple, features=(), cores=2)
 
 
-def constants(captured: Any, context: StageContext) -> list[str]:
+def constants(captured: Captured, context: StageContext) -> list[str]:
     """The dtypes of the matrices of a model's library."""
     found: list[str] = []
 
@@ -133,7 +138,7 @@ def constants(captured: Any, context: StageContext) -> list[str]:
     for function in optimized(captured, context).module.functions.values():
         if isinstance(function, relax.Function):
             relax.analysis.post_order_visit(function, visit)
-    return found
+    return sorted(found)
 
 
 @pytest.mark.parametrize("mcpu", ["x86-64-v3", "cascadelake", "emeraldrapids"])
@@ -144,13 +149,87 @@ def test_the_library_holds_weights_as_bytes(name: str, mcpu: str, context: Stage
     assert constants(captured, context) == ["int8", "int8"]
 
 
-@pytest.mark.parametrize("name", [name for name in THROUGH if name != "weights alone"])
-def test_bytes_are_multiplied_where_an_instruction_does_it(name: str, context: StageContext) -> None:
-    captured = capture_module(perceptron(THROUGH[name]), X, target=target("cascadelake"))
+def test_the_library_holds_kernels_as_bfloat16_where_tiles_multiply_them(context: StageContext) -> None:
+    model = nn.Sequential(QuantizedConvolution(3, 32), QuantizedConvolution(32, 64))
+    captured = capture_module(model, torch.randn(1, 3, 12, 12), target=target("emeraldrapids"))
 
-    scheduled = schedule_rest(optimized(captured, context).module, captured.upload.target.llvm)
+    kernels = [dtype for dtype in constants(captured, context) if dtype != "float32"]
 
-    assert "vpdpbusd" in scheduled.script()
+    assert kernels == ["bfloat16"]
+
+
+@pytest.mark.parametrize(
+    ("name", "platform", "instruction"),
+    [
+        *((name, target("cascadelake"), "vpdpbusd") for name in THROUGH if name != "weights alone"),
+        ("signed bytes", preset("neoverse-n1"), "sdot"),
+        ("unsigned bytes", preset("neoverse-n1"), "sdot"),
+        ("signed bytes", preset("neoverse-v1"), "smmla"),
+        ("unsigned bytes", preset("neoverse-v1"), "usmmla"),
+    ],
+)
+def test_bytes_are_multiplied_by_the_instruction_of_the_processor(
+    name: str, platform: ResolvedTarget, instruction: str, context: StageContext, tmp_path: Path
+) -> None:
+    captured = capture_module(perceptron(THROUGH[name]), X, target=platform)
+    llvm = captured.upload.target.llvm
+    module = schedule_rest(optimized(captured, context).module, llvm)
+    linear = [
+        function.with_attr("global_symbol", str(variable.name_hint))
+        for variable, function in module.functions_items()
+        if isinstance(function, tirx.PrimFunc) and "linear" in str(variable.name_hint)
+    ]
+
+    for number, function in enumerate(linear):
+        write_object(tvm.IRModule({"main": function}), llvm, tmp_path / f"{number}.o", with_sources=True)
+
+    assert len(linear) == 2
+    assert all(f"\t{instruction}\t" in (tmp_path / f"{number}.s").read_text() for number in range(2))
+
+
+def of_torchao(m: Any, x: torch.Tensor) -> torch.Tensor:
+    """What torchao's ``quantize_`` computes, with its own operators decomposed."""
+    scale = x.abs().amax(1, keepdim=True) / 127
+    values = (x / scale).round().clamp(-128, 127).to(torch.int8)
+    return torch._int_mm(values, m.layer.values.t()) * scale * m.layer.scales
+
+
+def of_torchao_by_weights(m: Any, x: torch.Tensor) -> torch.Tensor:
+    return torch.mm(x, m.layer.values.t().to(x.dtype)) * m.layer.scales
+
+
+@pytest.mark.parametrize("body", [of_torchao, of_torchao_by_weights])
+@pytest.mark.parametrize("mcpu", [TARGET.mcpu, "x86-64-v3"])
+def test_products_without_dequantized_factors_are_right(
+    body: Callable[..., torch.Tensor], mcpu: str, context: StageContext
+) -> None:
+    model = Function(body, layer=QuantizedLinear(64, 32, unchanged))
+    captured = capture_module(model, torch.randn(24, 64), target=target(mcpu))
+
+    compile_and_verify(captured, context)
+
+    assert "int8" in constants(captured, context)
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        lambda x: (x.to(torch.uint8).float() - 127.5) / 127.5,
+        lambda x: (x.to(torch.uint8).float() - 300) / 127,
+        lambda x: (x.to(torch.uint8).float() - torch.arange(64)) / 127,
+        lambda x: x.to(torch.uint8).float() * torch.linspace(0.1, 1, 64),
+        lambda x: x.to(torch.int8).float(),
+        lambda x: (x.to(torch.int8).double() * 0.1).float(),
+        lambda x: (x[0].to(torch.int8).float() - 3) * torch.full((6, 1), 0.1),
+    ],
+    ids=["a half", "no byte", "by column", "scaled by column", "no scale", "float64", "broadcast"],
+)
+def test_other_products_of_bytes_are_right(
+    left: Callable[[torch.Tensor], torch.Tensor], context: StageContext
+) -> None:
+    model = nn.Sequential(Function(lambda _, x: left(x * 9)), QuantizedLinear(64, 8, unchanged))
+
+    compile_and_verify(capture_module(model, X.abs()), context)
 
 
 def test_weights_with_a_zero_point_are_computed_as_floats(context: StageContext) -> None:

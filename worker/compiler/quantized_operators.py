@@ -33,10 +33,10 @@ _MIDDLE = 128
 """The zero point of symmetric unsigned bytes."""
 
 
-def is_quantized(node: Node) -> bool:
-    """Whether a node rounds numbers to integers by a scale."""
+def is_fake(node: Node) -> bool:
+    """Whether a node quantizes numbers and dequantizes them at once."""
     name = getattr(getattr(node.target, "_schema", None), "name", "")
-    return name.startswith((f"{NAMESPACE}::quantize", f"{NAMESPACE}::fake_quant", "aten::fake_quantize"))
+    return name.startswith((f"{NAMESPACE}::fake_quant", "aten::fake_quantize"))
 
 
 def _quantize(
@@ -135,7 +135,7 @@ def _fake_quantize_by_channel(
 
 def _choose(data: Tensor, low: int, high: int, eps: float, _dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     least, most = data.amin().clamp(max=0), data.amax().clamp(min=0)
-    scale = ((most - least) / float(high - low)).clamp(min=eps)
+    scale = ((most - least) / float(high - low)).float().clamp(min=eps)
     zero_point = torch.clamp(low - torch.round(least / scale), low, high)
     return scale.reshape(1).double(), zero_point.reshape(1).long()
 
@@ -143,7 +143,7 @@ def _choose(data: Tensor, low: int, high: int, eps: float, _dtype: torch.dtype) 
 def _choose_symmetric(
     data: Tensor, low: int, high: int, eps: float, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    scale = (data.abs().amax() / (float(high - low) / 2)).clamp(min=eps)
+    scale = (data.abs().amax() / (float(high - low) / 2)).float().clamp(min=eps)
     middle = _MIDDLE if dtype == torch.uint8 else 0
     return scale.reshape(1).double(), torch.full((1,), middle)
 
@@ -181,7 +181,7 @@ def _grouped(data: Tensor, scales: Tensor, size: int) -> Tensor:
     return data.reshape(-1, width if size > width and scales.shape[-1] == 1 else size)
 
 
-COMPUTED: Mapping[str, Callable[..., Any]] = {
+IMPLEMENTATIONS: Mapping[str, Callable[..., Any]] = {
     "quantize_per_tensor.default": _quantize,
     "quantize_per_tensor.tensor": _quantize_by_tensor,
     "quantize_per_tensor.tensor2": _quantize_by_tensor,
@@ -204,8 +204,8 @@ COMPUTED: Mapping[str, Callable[..., Any]] = {
 """What each operator of the namespace computes, by overload."""
 
 
-def computed(target: Any) -> Any:
+def implementation_of(target: Any) -> Any:
     """The function that computes an operator of quantized models; other targets are themselves."""
     if getattr(target, "namespace", None) != NAMESPACE:
         return target
-    return COMPUTED.get(str(target).removeprefix(f"{NAMESPACE}."), target)
+    return IMPLEMENTATIONS.get(str(target).removeprefix(f"{NAMESPACE}."), target)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from bessemer.cli.model_argument import call_entry_point
 from bessemer.client.exporting import save_module, torch_kind
@@ -195,6 +196,17 @@ def of_torchao() -> torch.nn.Module:
     return Doubling(torch.nn.Sequential(net, Branching()))
 
 
+def test_tensors_of_torchao_are_saved_as_plain_ones(tmp_path: Path) -> None:
+    kind = type("Int8Tensor", (TwoTensor,), {"__module__": "torchao.quantization"})
+    net = torch.nn.Linear(4, 3, bias=False)
+    net.weight = torch.nn.Parameter(kind(net.weight.detach(), net.weight.detach()))
+
+    path = save_module(net, (X,), tmp_path).path
+
+    kinds = {type(tensor) for tensor in torch.export.load(path).state_dict.values()}
+    assert kinds == {torch.nn.Parameter}
+
+
 ADVICE = {
     "a scripted submodule": (
         lambda: Doubling(torch.jit.script(Sizing())),
@@ -212,7 +224,7 @@ ADVICE = {
     ),
     "tensors of torchao": (
         of_torchao,
-        "torchao's quantized tensors ('inner.0.weight'): export it before you call `quantize_`",
+        "torchao's quantized tensors ('inner.0.weight'): save `torch.export.export(",
     ),
 }
 

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from worker.compiler.frontend.outputs import flatten_outputs
-from worker.compiler.quantized_operators import computed
+from worker.compiler.quantized_operators import implementation_of
 from worker.compiler.torch_costs import linear_torch
 from worker.tensors import as_array, as_tensor
 
@@ -49,7 +49,9 @@ class _WideningInterpreter(fx.Interpreter):
     """Widens the arguments of every call of the graph before torch compares their types."""
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return super().call_function(computed(target), tree_map(_widened, args), tree_map(_widened, kwargs))
+        return super().call_function(
+            implementation_of(target), tree_map(_widened, args), tree_map(_widened, kwargs)
+        )
 
 
 class _WideningMode(TorchDispatchMode):

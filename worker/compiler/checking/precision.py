@@ -19,7 +19,7 @@ from torch import fx
 from torch.export.graph_signature import OutputKind
 
 from bessemer.contract.tensor import DType
-from worker.compiler.quantized_operators import is_quantized
+from worker.compiler.quantized_operators import is_fake
 from worker.compiler.values import RelaxProgram
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ _MOVES = frozenset(
     {"cat", "clone", "contiguous", "embedding", "gather", "index", "index_select", "reshape", "stack"}
 )
 """Operators besides views that move numbers and round none."""
+
+_BYTES = {torch.int8, torch.uint8}
+_INTEGERS = {*_BYTES, torch.int32}
+"""The dtypes of quantized numbers, and of sums of their products."""
+_OF_BYTES = torch.bfloat16
+"""The floating-point type that has about as many digits as a byte."""
 
 
 def computed_dtypes(captured: Captured) -> tuple[DType, ...]:
@@ -40,7 +46,7 @@ def computed_dtypes(captured: Captured) -> tuple[DType, ...]:
     own = tuple(spec.dtype for spec in captured.output_specs)
     if isinstance(captured.program, RelaxProgram):
         return own
-    found = _rounded(captured.program.graph)
+    found = _rounded(captured.program)
     returned = _returned(captured.program)
     values = len(own) - captured.states
     if len(returned) != values:
@@ -57,26 +63,48 @@ def _returned(program: torch.export.ExportedProgram) -> list[fx.Node | None]:
     return [nodes.get(spec.arg.name) for spec in specs if spec.kind is OutputKind.USER_OUTPUT]
 
 
-def _rounded(graph: fx.Graph) -> dict[fx.Node, torch.dtype]:
+def _rounded(program: torch.export.ExportedProgram) -> dict[fx.Node, torch.dtype]:
     """The narrowest floating-point type to which a node's values were rounded, where there is one."""
     found: dict[fx.Node, torch.dtype] = {}
-    for node in graph.nodes:
-        own = _floating(node)
+    computed = _computed(program)
+    for node in program.graph.nodes:
+        own = [_OF_BYTES] if node in computed and _quantizes(node) else _floating(node)
         before = [found[each] for each in node.all_input_nodes if each in found]
-        if node.op != "call_function" or not (own or is_quantized(node) or (before and _moves(node))):
+        if node.op != "call_function" or not (own or _dtypes(node) & _INTEGERS):
             continue
-        if is_quantized(node):
-            own = [torch.bfloat16]
         types = before if _moves(node) or _casts_truths(node) else [*before, *own]
         if types:
             found[node] = max(types, key=_rounding)
     return found
 
 
+def _computed(program: torch.export.ExportedProgram) -> set[fx.Node]:
+    """The inputs, the state and what depends on them; the rest is known when the model is compiled."""
+    signature = program.graph_signature
+    changed = set(signature.buffers_to_mutate.values())
+    states = {name for name, buffer in signature.inputs_to_buffers.items() if buffer in changed}
+    names = {*signature.user_inputs, *states}
+    found: set[fx.Node] = set()
+    for node in program.graph.nodes:
+        if node.name in names or not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found
+
+
 def _floating(node: fx.Node) -> list[torch.dtype]:
+    return [dtype for dtype in _dtypes(node) if dtype.is_floating_point]
+
+
+def _dtypes(node: fx.Node) -> set[torch.dtype]:
     value = node.meta.get("val")
     values = value if isinstance(value, list | tuple) else [value]
-    return [each.dtype for each in values if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    return {each.dtype for each in values if isinstance(each, torch.Tensor)}
+
+
+def _quantizes(node: fx.Node) -> bool:
+    """Whether a node rounds floating-point numbers to bytes, or as if it did."""
+    reads_floats = any(map(_floating, node.all_input_nodes))
+    return reads_floats and (bool(_dtypes(node) & _BYTES) or is_fake(node))
 
 
 def _casts_truths(node: fx.Node) -> bool:

@@ -14,6 +14,7 @@ import torch
 from torch import fx, nn
 from torch.fx.graph_module import reduce_graph_module
 
+import worker.compiler.quantized_operators  # noqa: F401 - defines operators of files
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.structure import CallStructure

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from bessemer.contract.dynamic import shown_sizes
-from bessemer.contract.model_advice import FLOAT_WEIGHTS, advice_on_dtypes
+from bessemer.contract.model_advice import PLAIN_WEIGHTS, advice_on_dtypes
 from bessemer.contract.problem import ErrorCode, SourcePlace
 from bessemer.contract.tensor import SCALAR
 from worker.compiler.source_locations import author_frame, place_of
@@ -145,7 +145,7 @@ def package_hint(error: Exception) -> str:
         return ""
     package = error.name.partition(".")[0]
     if package == _TORCHAO:
-        return f"the model has torchao's quantized tensors; {FLOAT_WEIGHTS}: "
+        return f"the model has torchao's quantized tensors; {PLAIN_WEIGHTS}: "
     return (
         f"the file needs the package '{package}', which this worker does not have; save the model without "
         "that package's classes, or ask the operator to install it (docs/containers.md): "

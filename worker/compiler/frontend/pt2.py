@@ -17,6 +17,7 @@ from torch.export.pt2_archive.constants import SAMPLE_INPUTS_DIR, SAMPLE_INPUTS_
 from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
+import worker.compiler.quantized_operators  # noqa: F401 - defines operators of files
 from bessemer.contract.model import ModelFormat
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.structure import (

@@ -17,6 +17,7 @@ Half precision stays beside the weights, which would be rounded once more, and i
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,13 +134,27 @@ class ValueMutator(PyExprMutator):
 class _ConstantEvaluator(ValueMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        evaluate = EVALUATORS.get(operator_of(call))
-        values = [] if evaluate is None else [self.constant(argument) for argument in call.args]
-        if evaluate is None or any(value is None for value in values):
-            return call
-        with np.errstate(all="ignore"):
-            result = evaluate(call.attrs, *values)
-        return call if result is None or not _is_result(result, call) else constant_of(result)
+        result = evaluated(call, self.constant)
+        return call if result is None else constant_of(result)
+
+
+def evaluated(call: relax.Call, value_of: Callable[[relax.Expr], Any]) -> Array | None:
+    """The result of a call on known values.
+
+    Args:
+        call: the call of an operator.
+        value_of: the value of an argument, such as an array or a shape; None if it is unknown.
+
+    Returns:
+        The result; None if an argument is unknown, or numpy does not compute the operator as TVM does.
+    """
+    evaluate = EVALUATORS.get(operator_of(call))
+    values = [] if evaluate is None else [value_of(argument) for argument in call.args]
+    if evaluate is None or any(value is None for value in values):
+        return None
+    with np.errstate(all="ignore"):
+        result = evaluate(call.attrs, *values)
+    return None if result is None or not _is_result(result, call) else result
 
 
 def _is_result(result: Array, call: relax.Call) -> bool:

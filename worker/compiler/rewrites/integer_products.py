@@ -4,14 +4,16 @@ The scales of a product's factors leave it, and so does the zero point of the le
 
     matmul((x - z) * s, W * t)      →   (matmul(x, W) - z * sums of the columns of W) * (s * t)
     matmul(y, W * t)                →   matmul(y, W) * t
+    matmul(x, W)                    →   matmul(x + 128, W) - 128 * sums of the columns of W
     conv2d((x - z) * s, W * t)      →   conv2d(bfloat16(x - z), bfloat16(W)) * (s * t)
 
 ``x`` and the constant ``W`` are bytes. ``s`` and ``z`` have one number, or one for each row of a matrix, and
 ``t`` has one, or one for each column or channel.
 
-The first form needs an instruction that multiplies bytes; its sums of int32 are exact. An instruction for
-unsigned by signed bytes multiplies signed ones too: those of ``x + 128``, whose zero point is ``z + 128``.
-The second form reads a quarter of the bytes of float32 weights. The third one is for tile registers: bfloat16
+``s``, ``z`` and ``t`` may be missing. The first form needs an instruction that multiplies bytes; its sums of
+int32 are exact. If the instruction takes bytes of the other sign, it gets ``x + 128`` and ``z + 128``, or
+``x - 128`` and ``z - 128``; so do the products that the model computes in int32, as the third form shows. The
+second form reads a quarter of the bytes of float32 weights. The last form is for tile registers: bfloat16
 holds every whole number up to 256, so products are exact, and a convolution takes one of them instead of six.
 
 Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
@@ -27,12 +29,13 @@ import numpy as np
 import tvm
 from numpy.typing import NDArray
 from tvm import relax
+from tvm.ir import GenericConst
 from tvm.relax.expr_functor import mutator
+from tvm_ffi import structural_equal
 
-from worker.compiler.layout.constants import constant_of
+from worker.compiler.layout.constants import array_of, constant_of
 from worker.compiler.layout.relax_graph import operator_of, static_shape
-from worker.compiler.rewrites.evaluators import EVALUATORS
-from worker.compiler.rewrites.fold import ValueMutator
+from worker.compiler.rewrites.fold import ValueMutator, evaluated
 from worker.compiler.schedules.processors import Machine
 
 Array = NDArray[Any]
@@ -40,21 +43,21 @@ Array = NDArray[Any]
 _BYTES = ("int8", "uint8")
 _WEIGHTS, _SUMS, _RESULT = "int8", "int32", "float32"
 _FLOATS = ("float32", "float64")
-_WHOLE = "bfloat16"
+_TILE_DTYPE = "bfloat16"
 """A floating-point type that holds every sum of a byte and a zero point."""
 _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
-_LEAST_CHANNELS = 32
+_CHANNEL_STEP = 32
 """Tile registers multiply as many channels at a time."""
-_HALF_RANGE = 128
-_MOST_STEPS = 2**31 // (255 * 128)
+_HALF_RANGE, _LARGEST = 128, 255
+_MAX_DEPTH = 2**31 // (255 * 128)
 """The depth up to which sums of products of bytes fit in an int32."""
 
 
 class _Dequantized(NamedTuple):
-    """``(values - zero_point) * scale``; without a zero point, ``values * scale``."""
+    """``(values - zero_point) * scale``; either may be missing. The values have the shape of the whole."""
 
     values: relax.Expr
-    scale: relax.Expr
+    scale: relax.Expr | None
     zero_point: relax.Expr | None
 
 
@@ -87,14 +90,17 @@ class _Multiplier(ValueMutator):
     def __init__(self, module: tvm.IRModule, machine: Machine) -> None:
         super().__init__(module)
         self._machine = machine
+        self._values: dict[relax.Var, Array | None] = {}
 
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = super().visit_call_(call)
-        operator = operator_of(call)
+        operator, dtype = operator_of(call), str(getattr(call.ty, "dtype", ""))
         replacement = None
-        if operator == "matmul" and str(call.ty.dtype) == _RESULT:
+        if operator == "matmul" and dtype == _RESULT:
             replacement = self._product(*call.args)
-        elif operator in _CONVOLUTIONS and self._machine.has_tiles:
+        elif operator == "matmul" and dtype == _SUMS:
+            replacement = self._of_bytes(*call.args)
+        elif operator in _CONVOLUTIONS and dtype == _RESULT and self._machine.has_tiles:
             replacement = self._by_tiles(call)
         return call if replacement is None else replacement
 
@@ -111,7 +117,7 @@ class _Multiplier(ValueMutator):
         data, weights = self._dequantized(call.args[0]), self._constant_factor(call.args[1])
         if data is None or weights is None or not _suits_tiles(call):
             return None
-        scale, zero_point = self._known(self._uncast(data.scale)), self._integers(data.zero_point)
+        scale, zero_point = self._known_scale(data), self._integers(data.zero_point)
         if scale is None or not isinstance(zero_point, np.ndarray) or (scale.size, zero_point.size) != (1, 1):
             return None
         values, scales = weights
@@ -122,52 +128,86 @@ class _Multiplier(ValueMutator):
         if zero_point.any():
             number = relax.const(float(zero_point.reshape(())), _RESULT)
             shifted = emit(relax.op.subtract(shifted, number))
-        kernel = constant_of(values.astype(np.dtype(_WHOLE)))
-        product = relax.Call(call.op, [emit(relax.op.astype(shifted, _WHOLE)), kernel], call.attrs)
+        kernel = constant_of(values.astype(np.dtype(_TILE_DTYPE)))
+        product = relax.Call(call.op, [emit(relax.op.astype(shifted, _TILE_DTYPE)), kernel], call.attrs)
         by_channel = (scale.reshape(()) * scales).astype(np.float32).reshape(-1, *([1] * (values.ndim - 2)))
         return relax.op.multiply(emit(product), constant_of(by_channel))
 
+    def _of_bytes(self, data: relax.Expr, matrix: relax.Expr) -> relax.Expr | None:
+        """A product that the model itself computes in int32, for an instruction that takes other bytes."""
+        values, dtype = self._known(matrix), str(data.ty.dtype)
+        if values is None or values.dtype != _WEIGHTS or values.ndim != 2 or values.shape[0] > _MAX_DEPTH:
+            return None
+        if dtype not in _BYTES or self._can_multiply(dtype):
+            return None
+        suitable = self._suitable(data, np.zeros((), np.int32))
+        return None if suitable is None else self._sums(suitable[0], values, suitable[1])
+
     def _of_floats(self, data: relax.Expr, weights: _Weights) -> relax.Expr:
         product = relax.op.matmul(data, constant_of(weights.values), out_dtype=_RESULT)
-        return relax.op.multiply(self.builder_.emit(product), constant_of(weights.scale))
+        return self._scaled(product, weights.scale)
 
     def _of_integers(self, data: relax.Expr, weights: _Weights) -> relax.Expr | None:
         """The product of bytes; None if the left factor has others, or no instruction multiplies them."""
         factor = self._dequantized(data)
         if factor is None or not self._is_by_rows(factor, data.ty.ndim):
             return None
-        dtype = str(factor.values.ty.dtype)
-        values, zero_point = factor.values, self._integers(factor.zero_point)
-        if not self._can_multiply(dtype):
-            if dtype == "uint8" or not self._can_multiply("uint8"):
-                return None
-            values, zero_point = self._unsigned(values), self._plus(zero_point, _HALF_RANGE)
-        emit = self.builder_.emit
-        sums = emit(relax.op.matmul(values, constant_of(weights.values), out_dtype=_SUMS))
-        of_columns = weights.values.sum(0, dtype=np.int32)
-        shift = self._times(zero_point, of_columns)
-        if shift is not None:
-            sums = emit(relax.op.subtract(sums, shift))
-        return relax.op.multiply(emit(relax.op.astype(sums, _RESULT)), self._scale(factor, weights))
+        zero_point = self._integers(factor.zero_point)
+        suitable = None if zero_point is None else self._suitable(factor.values, zero_point)
+        if suitable is None:
+            return None
+        sums = self.builder_.emit(self._sums(suitable[0], weights.values, suitable[1]))
+        return self._scaled(relax.op.astype(sums, _RESULT), self._joint_scale(factor, weights))
+
+    def _sums(self, values: relax.Expr, matrix: Array, zero_point: Array | relax.Expr) -> relax.Expr:
+        """The product of ``values - zero_point`` and a matrix, in int32."""
+        sums = relax.op.matmul(values, constant_of(matrix), out_dtype=_SUMS)
+        of_columns = matrix.sum(0, dtype=np.int32)
+        if not isinstance(zero_point, np.ndarray):
+            shift = self.builder_.emit(relax.op.multiply(zero_point, constant_of(of_columns)))
+        elif zero_point.any():
+            shift = constant_of(zero_point * of_columns)
+        else:
+            return sums
+        return relax.op.subtract(self.builder_.emit(sums), shift)
+
+    def _scaled(self, product: relax.Expr, scale: Array | relax.Expr) -> relax.Expr:
+        if isinstance(scale, np.ndarray):
+            if (scale == 1).all():
+                return product
+            scale = constant_of(scale)
+        return relax.op.multiply(self.builder_.emit(product), scale)
 
     def _can_multiply(self, dtype: str) -> bool:
         return self._machine.find_dot(dtype, _WEIGHTS, _SUMS) is not None
 
-    def _unsigned(self, values: relax.Expr) -> relax.Expr:
+    def _suitable(
+        self, values: relax.Expr, zero_point: Array | relax.Expr
+    ) -> tuple[relax.Expr, Array | relax.Expr] | None:
+        """Bytes that an instruction multiplies, and their zero point; None if no instruction does."""
+        dtype = str(values.ty.dtype)
+        if self._can_multiply(dtype):
+            return values, zero_point
+        other, distance = ("uint8", _HALF_RANGE) if dtype == "int8" else ("int8", -_HALF_RANGE)
+        if not self._can_multiply(other):
+            return None
         wide = self.builder_.emit(relax.op.astype(values, "int16"))
-        moved = self.builder_.emit(relax.op.add(wide, relax.const(_HALF_RANGE, "int16")))
-        return self.builder_.emit(relax.op.astype(moved, "uint8"))
+        moved = self.builder_.emit(relax.op.add(wide, relax.const(distance, "int16")))
+        return self.builder_.emit(relax.op.astype(moved, other)), self._plus(zero_point, distance)
 
-    def _integers(self, zero_point: relax.Expr | None) -> Array | relax.Expr:
-        """A zero point in int32: an array if it is constant."""
+    def _integers(self, zero_point: relax.Expr | None) -> Array | relax.Expr | None:
+        """A zero point in int32, as an array if it is constant; None if it may be no byte."""
         if zero_point is None:
             return np.zeros((), np.int32)
         cast = self.binding(zero_point)
-        if operator_of(cast) == "astype":
+        if operator_of(cast) == "astype" and "int" in str(cast.args[0].ty.dtype):
             zero_point = cast.args[0]
         known = self._known(zero_point)
         if known is not None:
-            return known.astype(np.int32)
+            is_byte = bool((np.abs(known) <= _LARGEST).all()) and bool((known == np.trunc(known)).all())
+            return known.astype(np.int32) if is_byte else None
+        if "int" not in str(zero_point.ty.dtype):
+            return None
         return self.builder_.emit(relax.op.astype(zero_point, _SUMS))
 
     def _plus(self, zero_point: Array | relax.Expr, number: int) -> Array | relax.Expr:
@@ -175,20 +215,18 @@ class _Multiplier(ValueMutator):
             return np.asarray(zero_point + np.int32(number))
         return self.builder_.emit(relax.op.add(zero_point, relax.const(number, _SUMS)))
 
-    def _times(self, zero_point: Array | relax.Expr, of_columns: Array) -> relax.Expr | None:
-        """What zero points add to the sums; None if that is nothing."""
-        if isinstance(zero_point, np.ndarray):
-            return constant_of(zero_point * of_columns) if zero_point.any() else None
-        return self.builder_.emit(relax.op.multiply(zero_point, constant_of(of_columns)))
-
-    def _scale(self, factor: _Dequantized, weights: _Weights) -> relax.Expr:
-        scale = self._uncast(factor.scale)
-        known = self._known(scale)
+    def _joint_scale(self, factor: _Dequantized, weights: _Weights) -> Array | relax.Expr:
+        known = self._known_scale(factor)
         if known is not None:
-            return constant_of((known * weights.scale).astype(np.float32))
+            return (known * weights.scale).astype(np.float32)
+        scale = self._uncast(factor.scale)
         if str(scale.ty.dtype) != _RESULT:
             scale = self.builder_.emit(relax.op.astype(scale, _RESULT))
         return self.builder_.emit(relax.op.multiply(scale, constant_of(weights.scale)))
+
+    def _known_scale(self, factor: _Dequantized) -> Array | None:
+        """The scale, which is 1 if it is missing; None if it is not constant."""
+        return np.ones((), np.float32) if factor.scale is None else self._known(self._uncast(factor.scale))
 
     def _weights(self, matrix: relax.Expr) -> _Weights | None:
         """The matrix as bytes; None if it is not constant, has other numbers, or zero points."""
@@ -198,7 +236,7 @@ class _Multiplier(ValueMutator):
         if found is None or matrix.ty.ndim != 2:
             return None
         values, scale = (each.T if is_transposed else each for each in found)
-        if scale.shape[0] != 1 or values.shape[0] > _MOST_STEPS:
+        if scale.shape[0] != 1 or values.shape[0] > _MAX_DEPTH:
             return None
         return _Weights(np.ascontiguousarray(values), scale.reshape(-1).astype(np.float32))
 
@@ -208,27 +246,32 @@ class _Multiplier(ValueMutator):
         values = None if found is None else self._known(found.values)
         if found is None or values is None or values.dtype != _WEIGHTS:
             return None
-        scale, zero_point = self._known(self._uncast(found.scale)), self._integers(found.zero_point)
+        scale, zero_point = self._known_scale(found), self._integers(found.zero_point)
         if scale is None or not isinstance(zero_point, np.ndarray) or zero_point.any():
             return None
         return values, scale.reshape((1,) * (values.ndim - scale.ndim) + scale.shape)
 
     def _dequantized(self, expression: relax.Expr) -> _Dequantized | None:
         product = self.binding(self._uncast(expression))
-        if operator_of(product) != "multiply":
-            return None
-        for wide, scale in (product.args, reversed(product.args)):
-            found = self._shifted(self._uncast(wide), scale)
-            if found is not None:
+        pairs = (
+            (product.args, reversed(product.args))
+            if operator_of(product) == "multiply"
+            else ((expression, None),)
+        )
+        for wide, scale in pairs:
+            found = self._shifted(wide, scale)
+            if found is not None and structural_equal(found.values.ty.shape, expression.ty.shape):
                 return found
         return None
 
-    def _shifted(self, wide: relax.Expr, scale: relax.Expr) -> _Dequantized | None:
-        zero_point, cast = None, self.binding(wide)
+    def _shifted(self, wide: relax.Expr, scale: relax.Expr | None) -> _Dequantized | None:
+        zero_point, cast = None, self.binding(self._uncast(wide))
         if operator_of(cast) == "subtract":
             wide, zero_point = cast.args
             cast = self.binding(self._uncast(wide))
         if operator_of(cast) != "astype" or str(cast.args[0].ty.dtype) not in _BYTES:
+            return None
+        if str(cast.ty.dtype) not in _FLOATS:
             return None
         return _Dequantized(cast.args[0], scale, zero_point)
 
@@ -250,15 +293,17 @@ class _Multiplier(ValueMutator):
 
     def _known(self, expression: relax.Expr) -> Array | None:
         """The value of a tensor that follows from constants; None if it is unknown."""
-        value = self.constant(expression)
-        call = self.binding(expression)
-        if value is not None or not isinstance(call, relax.Call):
-            return value if isinstance(value, np.ndarray) else None
-        evaluate = EVALUATORS.get(operator_of(call))
-        if evaluate is None:
-            return None
-        arguments = [self._argument(each) for each in call.args]
-        return None if any(each is None for each in arguments) else evaluate(call.attrs, *arguments)
+        if not isinstance(expression, relax.Var):
+            return self._computed(expression)
+        if expression not in self._values:
+            self._values[expression] = self._computed(expression)
+        return self._values[expression]
+
+    def _computed(self, expression: relax.Expr) -> Array | None:
+        bound = self.binding(expression)
+        if isinstance(bound, GenericConst):
+            return array_of(bound)
+        return evaluated(bound, self._argument) if isinstance(bound, relax.Call) else None
 
     def _argument(self, expression: relax.Expr) -> Any:
         is_tensor = isinstance(expression.ty, relax.TensorType)
@@ -271,7 +316,7 @@ def _suits_tiles(call: relax.Call) -> bool:
     return (
         sizes is not None
         and int(call.attrs.groups) == 1
-        and all(size % _LEAST_CHANNELS == 0 for size in sizes[:2])
+        and all(size % _CHANNEL_STEP == 0 for size in sizes[:2])
     )
 
 

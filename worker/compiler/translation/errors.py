@@ -15,7 +15,9 @@ RANDOM = (
 )
 OF_DATA = "has a result whose size depends on data: use nonzero or a mask, or keep the full size and mask it"
 
-QUANTIZED = "computes with quantized values: compile the float model from before its quantization"
+QUANTIZED = (
+    "computes with quantized tensors: quantize it by export (`convert_pt2e`), or compile the float model"
+)
 QUANTIZED_NAMESPACES = frozenset({"quantized", "torchao"})
 
 

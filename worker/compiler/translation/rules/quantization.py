@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from worker.compiler.quantized_operators import COMPUTED, NAMESPACE
+from worker.compiler.quantized_operators import IMPLEMENTATIONS, NAMESPACE
 from worker.compiler.translation.rule import Decomposition
 
-RULES = tuple(Decomposition(f"{NAMESPACE}.{overload}", compute) for overload, compute in COMPUTED.items())
+RULES = tuple(
+    Decomposition(f"{NAMESPACE}.{overload}", compute) for overload, compute in IMPLEMENTATIONS.items()
+)
