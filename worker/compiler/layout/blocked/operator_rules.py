@@ -29,7 +29,9 @@ from worker.compiler.schedules.nest import Sizes, rows_of
 ELEMENTWISE = (
     "abs",
     "add",
+    "ceil",
     "clip",
+    "floor",
     "maximum",
     "minimum",
     "multiply",
@@ -40,9 +42,11 @@ ELEMENTWISE = (
     "nn.relu",
     "nn.relu6",
     "nn.silu",
+    "round",
     "sigmoid",
     "subtract",
     "tanh",
+    "trunc",
 )
 """Operators whose results stay finite on the lanes past the last channel."""
 
