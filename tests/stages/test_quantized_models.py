@@ -218,11 +218,12 @@ def test_products_without_dequantized_factors_are_right(
         lambda x: (x.to(torch.uint8).float() - 300) / 127,
         lambda x: (x.to(torch.uint8).float() - torch.arange(64)) / 127,
         lambda x: x.to(torch.uint8).float() * torch.linspace(0.1, 1, 64),
+        lambda x: x.to(torch.uint8).float() * 1e-38,
         lambda x: x.to(torch.int8).float(),
         lambda x: (x.to(torch.int8).double() * 0.1).float(),
         lambda x: (x[0].to(torch.int8).float() - 3) * torch.full((6, 1), 0.1),
     ],
-    ids=["a half", "no byte", "by column", "scaled by column", "no scale", "float64", "broadcast"],
+    ids=["a half", "no byte", "by column", "scaled by column", "tiny", "no scale", "float64", "broadcast"],
 )
 def test_other_products_of_bytes_are_right(
     left: Callable[[torch.Tensor], torch.Tensor], context: StageContext

@@ -121,7 +121,12 @@ class _Multiplier(ValueMutator):
         if scale is None or not isinstance(zero_point, np.ndarray) or (scale.size, zero_point.size) != (1, 1):
             return None
         values, scales = weights
-        if scales.size not in (1, len(values)) or scales.size != scales.shape[0]:
+        by_channel = scale.reshape(()).astype(np.float64) * scales
+        if (
+            scales.size not in (1, len(values))
+            or scales.size != scales.shape[0]
+            or not _is_normal(by_channel)
+        ):
             return None
         emit = self.builder_.emit
         shifted = emit(relax.op.astype(data.values, _RESULT))
@@ -130,8 +135,8 @@ class _Multiplier(ValueMutator):
             shifted = emit(relax.op.subtract(shifted, number))
         kernel = constant_of(values.astype(np.dtype(_TILE_DTYPE)))
         product = relax.Call(call.op, [emit(relax.op.astype(shifted, _TILE_DTYPE)), kernel], call.attrs)
-        by_channel = (scale.reshape(()) * scales).astype(np.float32).reshape(-1, *([1] * (values.ndim - 2)))
-        return relax.op.multiply(emit(product), constant_of(by_channel))
+        spread = by_channel.astype(np.float32).reshape(-1, *([1] * (values.ndim - 2)))
+        return relax.op.multiply(emit(product), constant_of(spread))
 
     def _of_bytes(self, data: relax.Expr, matrix: relax.Expr) -> relax.Expr | None:
         """A product that the model itself computes in int32, for an instruction that takes other bytes."""
@@ -156,8 +161,11 @@ class _Multiplier(ValueMutator):
         suitable = None if zero_point is None else self._suitable(factor.values, zero_point)
         if suitable is None:
             return None
+        scale = self._joint_scale(factor, weights)
+        if scale is None:
+            return None
         sums = self.builder_.emit(self._sums(suitable[0], weights.values, suitable[1]))
-        return self._scaled(relax.op.astype(sums, _RESULT), self._joint_scale(factor, weights))
+        return self._scaled(relax.op.astype(sums, _RESULT), scale)
 
     def _sums(self, values: relax.Expr, matrix: Array, zero_point: Array | relax.Expr) -> relax.Expr:
         """The product of ``values - zero_point`` and a matrix, in int32."""
@@ -215,10 +223,12 @@ class _Multiplier(ValueMutator):
             return np.asarray(zero_point + np.int32(number))
         return self.builder_.emit(relax.op.add(zero_point, relax.const(number, _SUMS)))
 
-    def _joint_scale(self, factor: _Dequantized, weights: _Weights) -> Array | relax.Expr:
+    def _joint_scale(self, factor: _Dequantized, weights: _Weights) -> Array | relax.Expr | None:
+        """The product of both scales; None if float32 does not hold it."""
         known = self._known_scale(factor)
         if known is not None:
-            return (known * weights.scale).astype(np.float32)
+            joint = known.astype(np.float64) * weights.scale
+            return joint.astype(np.float32) if _is_normal(joint) else None
         scale = self._uncast(factor.scale)
         if str(scale.ty.dtype) != _RESULT:
             scale = self.builder_.emit(relax.op.astype(scale, _RESULT))
@@ -318,6 +328,12 @@ def _suits_tiles(call: relax.Call) -> bool:
         and int(call.attrs.groups) == 1
         and all(size % _CHANNEL_STEP == 0 for size in sizes[:2])
     )
+
+
+def _is_normal(values: Array) -> bool:
+    """Whether float32 holds numbers with all their digits."""
+    limits = np.finfo(np.float32)
+    return bool(((np.abs(values) >= limits.tiny) & (np.abs(values) <= limits.max)).all())
 
 
 def _is_one(size: Any) -> bool:
