@@ -17,7 +17,7 @@ NO_WORKER = "no live worker: compilations wait in the queue"
 def readiness(service: Service) -> Readiness:
     """Check the database, the artifact store and the workers. Blocks.
 
-    Anyone may ask, so the check of the artifact store, which writes, is spared if it succeeded a moment ago.
+    The check of the artifact store writes. Anyone may ask, so a successful write counts for a few seconds.
     A disk that is almost full is a warning: downloads, and deletions that free some space, still work.
     """
     database, workers = service.store.ping(), _workers(service)
@@ -87,7 +87,7 @@ def _workers(service: Service) -> tuple[LiveWorker, ...]:
 
 def _artifacts_available(service: Service) -> bool:
     try:
-        service.writes.ensure(service.store.artifacts.ping)
+        service.recent_store_write.ensure(service.store.artifacts.ping)
     except StoreError:
         return False
     return True

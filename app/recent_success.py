@@ -1,9 +1,9 @@
-"""Spares a costly check that succeeded a moment ago."""
+"""Skips a costly check that succeeded recently."""
 
 import time
 from collections.abc import Callable
 
-SECONDS = 5.0
+HOLD_SECONDS = 5.0
 
 
 class RecentSuccess:
@@ -13,8 +13,12 @@ class RecentSuccess:
         self._until = 0.0
 
     def ensure(self, check: Callable[[], None]) -> None:
-        """Run the check, unless one succeeded in the last seconds. Raises as the check does."""
+        """Run the check, unless one succeeded in the last ``HOLD_SECONDS``.
+
+        Raises:
+            Exception: what the check raises.
+        """
         if time.monotonic() < self._until:
             return
         check()
-        self._until = time.monotonic() + SECONDS
+        self._until = time.monotonic() + HOLD_SECONDS

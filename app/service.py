@@ -43,7 +43,7 @@ class Service:
         id_secret: makes the ids of resources with an idempotency key unguessable.
         stopping: set when the server begins to stop.
         joins: lets one request at a time join the parts of a tenant's upload.
-        writes: whether the artifact store took the readiness check's write a moment ago.
+        recent_store_write: whether the artifact store took the readiness check's write a moment ago.
     """
 
     settings: AppSettings
@@ -56,7 +56,7 @@ class Service:
     id_secret: bytes
     quotas: Quotas
     joins: KeyLocks = field(default_factory=KeyLocks)
-    writes: RecentSuccess = field(default_factory=RecentSuccess)
+    recent_store_write: RecentSuccess = field(default_factory=RecentSuccess)
 
     def for_caller(self, caller: Caller) -> "TenantService":
         """The service as a caller's tenant sees it."""

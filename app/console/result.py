@@ -210,7 +210,7 @@ def _against(job: Compilation) -> Iterator[Against]:
 
 
 def _sizes(job: Compilation, report: Report | None) -> str:
-    """The dynamic sizes that the latency or, of a check, the work is about."""
+    """The dynamic sizes of the latency, or of a check's work."""
     preflight = None if report is None else report.preflight
     about = job.figures or preflight
     return "" if about is None else shown_sizes(about.sizes)

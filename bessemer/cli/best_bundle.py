@@ -7,10 +7,8 @@ from rich.console import Console
 
 from bessemer.cli.output import print_lines
 from bessemer.client import Job
-from bessemer.contract.job import Event, EventType, JobState
+from bessemer.contract.job import ONLY_OWN_PROCESSOR, Event, EventType, JobState
 from bessemer.errors import BundleError, ProblemError, UnreachableError
-
-ELSEWHERE = "early bundles exist only for targets that the worker measures on its own processor"
 
 
 @dataclass
@@ -43,7 +41,8 @@ class BestBundle:
         document = self.job.document
         if self.published or document.cached or document.state is not JobState.SUCCEEDED:
             return
-        figures = document.figures
-        is_elsewhere = figures is None or figures.device is not None
-        why = ELSEWHERE if is_elsewhere else f"see `bessemer logs {document.id}`"
+        figures, target = document.figures, document.target
+        is_on_gpu = target is not None and bool(target.gpus)
+        is_elsewhere = figures is None or figures.device is not None or is_on_gpu
+        why = ONLY_OWN_PROCESSOR if is_elsewhere else f"see `bessemer logs {document.id}`"
         print_lines(self.console, f"bundle     none before the end: {why}")

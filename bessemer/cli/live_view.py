@@ -1,7 +1,7 @@
 """Show uploads and compilations: live on a terminal, as plain lines elsewhere."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
@@ -17,7 +17,7 @@ from bessemer.bundle.manifest import ARCHIVE
 from bessemer.cli.output import clean, print_lines, shown_bytes
 from bessemer.cli.timeline import Timeline, event_line, place_line, shown_progress
 from bessemer.client.sources import Progress as UploadProgress
-from bessemer.contract.dynamic import VerifiedSizes, shown_sizes
+from bessemer.contract.dynamic import shown_sizes
 from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
 from bessemer.contract.names import shown_labels
 from bessemer.contract.options import SearchEnd, TuneOptions
@@ -391,8 +391,10 @@ def _shown_sizes(sizes: Mapping[str, int]) -> str:
     return f" {shown_sizes(sizes)}" if sizes else ""
 
 
-def _verified_lines(verified: tuple[VerifiedSizes, ...]) -> Iterator[str]:
-    yield from (f"            verified {each}" for each in verified)
+def _verified_at(sizes: Sequence[Mapping[str, int]]) -> str:
+    """The choices of dynamic sizes: ``at batch=4; batch=1``."""
+    each = (", ".join(f"{name}={size}" for name, size in one.items()) for one in sizes)
+    return f"at {'; '.join(each)}"
 
 
 def _comparison_lines(verdict: PeerVerdict) -> Iterator[str]:
@@ -428,9 +430,11 @@ def _figure_lines(figures: Figures) -> Iterator[str]:
         yield f"entry       {entry.name}: {shown_latency(entry.latency)}{_shown_sizes(entry.sizes)}{tokens}"
         for baseline in entry.baselines:
             yield f"            {_verdict(baseline, entry.unsteady)}"
-        yield from _verified_lines(entry.verified_sizes)
+        if entry.verified_sizes:
+            yield f"            verified {_verified_at(entry.verified_sizes)}"
     yield f"error       at most {figures.max_absolute_error:.3g} (absolute)"
-    yield from _verified_lines(figures.verified_sizes)
+    if figures.verified_sizes:
+        yield f"verified    {_verified_at(figures.verified_sizes)}"
     if figures.check and figures.check.latency:
         yield f"checked     in a fresh process: {shown_latency(figures.check.latency)}"
     library, memory = shown_bytes(figures.library_bytes), shown_bytes(figures.peak_memory_bytes)

@@ -209,7 +209,11 @@ class VerifiedSizes(Document):
 def specs_at(
     specs: tuple[TensorSpec, ...], axes: tuple[DynamicAxis, ...], sizes: Mapping[str, int]
 ) -> tuple[TensorSpec, ...]:
-    """The specs at other sizes of the dimensions."""
+    """The specs at other sizes of the dimensions.
+
+    Raises:
+        KeyError: ``sizes`` lacks a dimension of the axes.
+    """
     return tuple(_spec_at(spec, axes, sizes) for spec in specs)
 
 

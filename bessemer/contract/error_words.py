@@ -167,7 +167,7 @@ def models_in(annotation: Any) -> set[type[BaseModel]]:
 def suggestion(word: str, known: Iterable[str]) -> str:
     """A clause that suggests the nearest known name; empty if none is near or the word is too long.
 
-    Among dtypes, this is the one that Python or torch calls so.
+    For dtypes, knows the names of Python and torch, such as `float` and `long`.
     """
     names = sorted(known)
     dtype = OTHER_DTYPES.get(word.casefold())

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from bessemer.contract.base import Digest, Document, GrowingEnum, JobId
-from bessemer.contract.dynamic import MAX_DIMENSIONS, VerifiedSizes
+from bessemer.contract.dynamic import MAX_DIMENSIONS
 from bessemer.contract.names import Name, file_stem
 from bessemer.contract.problem import Problem
 from bessemer.contract.queue import QueuePlace
@@ -140,6 +140,11 @@ class BundleCheck(Document):
     )
 
 
+ONLY_OWN_PROCESSOR = "the worker publishes one only for its own processor"
+"""Why a target has no early bundle."""
+
+MAX_VERIFIED_SIZES = 16
+
 MeasuredSizes = Annotated[
     dict[str, int],
     Field(
@@ -147,6 +152,17 @@ MeasuredSizes = Annotated[
         description="The size of each dynamic dimension in the reference inputs; empty if all sizes are "
         "fixed, or if a device measured.",
         examples=[{"batch": 8, "length": 128}],
+    ),
+]
+
+
+VerifiedAt = Annotated[
+    tuple[Annotated[dict[str, int], Field(max_length=MAX_DIMENSIONS)], ...],
+    Field(
+        max_length=MAX_VERIFIED_SIZES,
+        description="The dynamic sizes at which outputs were compared; empty if all sizes are fixed, and if "
+        "a device measured the library. The report also has the inputs' shapes.",
+        examples=[[{"batch": 8}, {"batch": 1}]],
     ),
 ]
 
@@ -162,9 +178,7 @@ class EntryFigures(Document):
         default=None, description="As in the report; null unless the library is a decoder."
     )
     baselines: tuple[BaselineResult, ...] = Field(description="The baselines on the same inputs.")
-    verified_sizes: tuple[VerifiedSizes, ...] = Field(
-        default=(), description="As of the first entry point; empty if all sizes are fixed."
-    )
+    verified_sizes: VerifiedAt = Field(default=())
 
 
 class Figures(Document):
@@ -188,10 +202,7 @@ class Figures(Document):
     max_absolute_error: float = Field(
         description="The largest difference from the model over all elements of all outputs."
     )
-    verified_sizes: tuple[VerifiedSizes, ...] = Field(
-        default=(),
-        description="The dynamic sizes at which outputs were compared; empty if all sizes are fixed.",
-    )
+    verified_sizes: VerifiedAt = Field(default=())
     entries: tuple[EntryFigures, ...] = Field(
         default=(), description="The entry points after the first, which `latency` and `baselines` are about."
     )

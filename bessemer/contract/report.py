@@ -791,10 +791,8 @@ class TuneResult(TuneVerdict):
 class BuiltFunctions(Document):
     """How many functions of a library `build` compiled, and how many it took from the worker's cache."""
 
-    compiled: int = Field(description="Number of functions that this compilation compiled.")
-    cached: int = Field(
-        description="Number of functions that the worker's cache had from an earlier compilation."
-    )
+    compiled: int = Field(description="Number of functions that `build` compiled.")
+    cached: int = Field(description="Number of functions that the worker's cache had.")
 
 
 class FunctionSplit(Document):

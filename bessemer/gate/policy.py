@@ -12,7 +12,7 @@ from math import isinf
 from types import MappingProxyType
 
 from bessemer.contract.dynamic import shown_sizes
-from bessemer.contract.job import Compilation, Figures, JobState
+from bessemer.contract.job import Compilation, JobState
 from bessemer.contract.options import Baseline
 from bessemer.contract.problem import ErrorCode
 from bessemer.contract.report import BaselineResult, BenchmarkResult, Latency, Report
@@ -294,10 +294,7 @@ def judge(
     difference = None if previous is None else _difference(report, previous)
     other = () if previous is None else _other_model(document.name, report, previous)
     pairs, unpaired = _pairs(report, None if difference else previous)
-    sizes = {} if document.figures is None else _measured_sizes(report, document.figures)
-    figures = tuple(
-        measure for pair in pairs for measure in _measures(pair, bounds, sizes.get(pair.name, ""))
-    )
+    figures = tuple(measure for pair in pairs for measure in _measures(pair, bounds))
     changes = tuple(_output_measure(pair.label, outputs.get(pair.name), bounds) for pair in pairs)
     gaps = (difference,) if difference else (*unpaired, *(gap for pair in pairs for gap in _gaps(pair)))
     measures, found = (*figures, *changes), (*notes, *gaps)
@@ -376,6 +373,7 @@ def _alone(report: Report) -> dict[str, Report]:
             update={
                 "inputs": entry.inputs,
                 "outputs": entry.outputs,
+                "dynamic": entry.dynamic,
                 "comparisons": entry.comparisons,
                 "benchmark": entry.benchmark,
                 "entries": (),
@@ -506,14 +504,9 @@ def _machine(report: Report, result: BenchmarkResult) -> str:
     return f"{report.processor} with {result.threads} threads"
 
 
-def _measured_sizes(report: Report, figures: Figures) -> dict[str, str]:
-    """The dynamic sizes at which each entry point was measured, such as `` at batch=8``; empty if fixed."""
-    entries = {first_entry(report): figures.sizes, **{entry.name: entry.sizes for entry in figures.entries}}
-    return {name: f" {shown_sizes(sizes)}" for name, sizes in entries.items() if sizes}
-
-
-def _measures(pair: EntryPair, bounds: Bounds, sizes: str) -> tuple[Measure, ...]:
-    label, now = pair.label, pair.now
+def _measures(pair: EntryPair, bounds: Bounds) -> tuple[Measure, ...]:
+    label, now, measured = pair.label, pair.now, pair.report.dynamic.sizes(pair.report.inputs)
+    sizes = f" {shown_sizes(measured)}" if measured else ""
     before = pair.previous.benchmark if pair.previous else None
     size, memory = (before.library_bytes, before.peak_memory_bytes) if before else (None, None)
     growth = Bound(REGRESS, bounds.regress_percent)

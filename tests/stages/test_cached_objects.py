@@ -61,7 +61,7 @@ def built(
     compiler = Compiler(LLVM, folder / "objects", compile_many, cache)
     library = folder / "model.so"
     linked = build_in_shares(schedule_rest(ready.module, LLVM), ready.module, library, compiler)
-    return library.read_bytes(), tuple(names), linked.counts
+    return library.read_bytes(), tuple(names), linked.built_functions
 
 
 def test_a_model_with_other_weights_has_no_function_to_compile(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_size_that_was_exported_fixed_is_named(size: str) -> None:
     ],
     ids=["dynamic", "fixed"],
 )
-def test_a_dimension_that_the_model_lacks_is_no_input_of_it(signature: Signature, message: str) -> None:
+def test_an_unknown_dimension_is_an_inputs_mismatch(signature: Signature, message: str) -> None:
     asked = request().model_copy(update={"dimensions": {"x_1": DimensionRange(maximum=8)}})
     problem = refusal(asked, ready_model(signature))
     assert problem is not None

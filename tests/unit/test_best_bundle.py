@@ -13,10 +13,10 @@ from rich.console import Console
 from bessemer.cli.best_bundle import BestBundle
 from bessemer.cli.timeline import event_line
 from bessemer.contract.base import now
-from bessemer.contract.job import Compilation, Event, EventType, Figures, JobState
+from bessemer.contract.job import ONLY_OWN_PROCESSOR, Compilation, Event, EventType, Figures, JobState
 from bessemer.contract.report import Latency
 from bessemer.contract.request import CompilationRequest
-from bessemer.contract.target import PresetTarget
+from bessemer.contract.target import HOST, PresetTarget, resolve_target
 from bessemer.errors import BundleError, UnreachableError
 
 FIGURES = Figures(
@@ -87,10 +87,21 @@ def test_a_published_bundle_has_a_line_with_its_latency() -> None:
     assert event_line(event(EventType.PUBLISHED)) == "published  a verified bundle, not measured yet"
 
 
-def ended(state: JobState = JobState.SUCCEEDED, cached: bool = False, figures: Figures | None = None) -> Any:
-    request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="aarch64"))
+def ended(
+    state: JobState = JobState.SUCCEEDED,
+    cached: bool = False,
+    figures: Figures | None = None,
+    preset: str = "aarch64",
+) -> Any:
+    target = PresetTarget(preset=preset)
     document = Compilation(
-        id="01234567", state=state, request=request, cached=cached, figures=figures, created_at=now()
+        id="01234567",
+        state=state,
+        request=CompilationRequest(model="0" * 64, target=target),
+        target=resolve_target(target, HOST, 1),
+        cached=cached,
+        figures=figures,
+        created_at=now(),
     )
     return SimpleNamespace(document=document)
 
@@ -98,16 +109,14 @@ def ended(state: JobState = JobState.SUCCEEDED, cached: bool = False, figures: F
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        (ended(), "early bundles exist only for targets that the worker measures on its own processor"),
-        (
-            ended(figures=FIGURES.model_copy(update={"device": "board"})),
-            "early bundles exist only for targets",
-        ),
+        (ended(), ONLY_OWN_PROCESSOR),
+        (ended(figures=FIGURES.model_copy(update={"device": "board"})), ONLY_OWN_PROCESSOR),
+        (ended(figures=FIGURES, preset="cuda-sm_90"), ONLY_OWN_PROCESSOR),
         (ended(figures=FIGURES), "see `bessemer logs 01234567`"),
         (ended(cached=True), ""),
         (ended(state=JobState.FAILED), ""),
     ],
-    ids=["not-measured", "on-a-device", "measured", "cached", "failed"],
+    ids=["not-measured", "on-a-device", "on-a-gpu", "measured", "cached", "failed"],
 )
 def test_a_job_that_published_nothing_early_says_why(job: Any, said: str) -> None:
     text = StringIO()

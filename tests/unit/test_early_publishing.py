@@ -1,5 +1,6 @@
 """When a search publishes what it has found."""
 
+import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from bessemer.contract.request import CompilationRequest
 from bessemer.contract.stage import Stage
 from bessemer.contract.target import PresetTarget
 from worker.compiler.pipeline.early import publish_verified
+from worker.compiler.pipeline.tune import _open_early
 from worker.compiler.tuning.early_bundles import MAX_BUNDLES, EarlyBundles, is_due
 from worker.protocol.observer import JobObserver
 
@@ -51,15 +53,26 @@ class Notes(JobObserver):
 @pytest.mark.parametrize(
     ("early", "said"),
     [
-        (True, ["benchmark: no early bundle: this worker does not measure libraries for the target"]),
-        (False, []),
+        (True, "no early bundle: the worker publishes one only for its own processor"),
+        (False, ""),
     ],
 )
-def test_a_library_that_is_not_measured_here_is_not_published_early(early: bool, said: list[str]) -> None:
-    request = CompilationRequest(
-        model="0" * 64, target=PresetTarget(preset="aarch64"), tune=TuneOptions(publish_early=early)
-    )
+@pytest.mark.parametrize("searches", [False, True], ids=["verified", "search"])
+def test_a_library_for_another_processor_is_not_published_early(
+    early: bool, said: str, searches: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "worker")
+    options = TuneOptions(publish_early=early, trials=8) if searches else TuneOptions(publish_early=early)
+    request = CompilationRequest(model="0" * 64, target=PresetTarget(preset="aarch64"), tune=options)
     upload = SimpleNamespace(request=request, target=SimpleNamespace(is_native=False, gpu=None))
-    verified, notes = SimpleNamespace(ran=True, captured=SimpleNamespace(upload=upload)), Notes()
-    publish_verified(cast(Any, verified), cast(Any, SimpleNamespace(observer=notes)))
-    assert notes.said == said
+    captured, notes = SimpleNamespace(upload=upload), Notes()
+    context = cast(Any, SimpleNamespace(observer=notes))
+    if searches:
+        session = SimpleNamespace(options=options, is_local=False)
+        model = SimpleNamespace(session=session, optimized=SimpleNamespace(captured=captured))
+        assert _open_early((), cast(Any, model), context) is None
+    else:
+        publish_verified(cast(Any, SimpleNamespace(ran=True, captured=captured)), context)
+    stage = Stage.TUNE if searches else Stage.BENCHMARK
+    assert notes.said == ([f"{stage}: {said}"] if said else [])
+    assert caplog.messages == ([said] if said else [])

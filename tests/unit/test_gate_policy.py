@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bessemer.cli.gating import STATUSES
-from bessemer.contract.job import EntryFigures, Figures
+from bessemer.contract.dynamic import DynamicAxis, DynamicShapes
 from bessemer.contract.problem import ErrorCode, SourcePlace, make_problem
 from bessemer.contract.report import EntryReport, Report
 from bessemer.contract.request import Entry
@@ -419,20 +419,24 @@ def test_every_entry_point_is_judged_and_named(
     assert not message or complaints(found)[0].startswith(message)
 
 
+SEQUENCES = DynamicShapes(inputs=(DynamicAxis(tensor="x", axis=1, dimension="seq_len"),))
+
+
 def test_a_latency_says_at_which_dynamic_sizes_it_was_measured() -> None:
-    now = decoder(decode_ms=3.0)
-    entry = EntryFigures(name="decode", latency=now.benchmark.latency, sizes={"seq_len": 1}, baselines=())
-    figures = Figures(
-        latency=now.benchmark.latency,
-        sizes={"seq_len": 64},
-        baselines=(),
-        library_bytes=1,
-        peak_memory_bytes=1,
-        max_absolute_error=0.0,
-        entries=(entry,),
+    report = decoder(decode_ms=3.0)
+    (decode,) = report.entries
+    now = report.model_copy(
+        update={
+            "inputs": (TensorSpec(name="x", shape=(1, 64)),),
+            "dynamic": SEQUENCES,
+            "entries": (
+                decode.model_copy(
+                    update={"inputs": (TensorSpec(name="x", shape=(1, 1)),), "dynamic": SEQUENCES}
+                ),
+            ),
+        }
     )
-    job = a_job().model_copy(update={"figures": figures})
-    found = judge("net.pt2", job, now, decoder(), Bounds(latency_ms=2.5))
+    found = judge("net.pt2", a_job(), now, decoder(), Bounds(latency_ms=2.5))
     assert [measure.name for measure in found.measures if "latency" in measure.name] == [
         "prefill: latency / torch eager at seq_len=64",
         "prefill: latency p50 at seq_len=64",

@@ -420,7 +420,7 @@ class Built:
 
     ``imports`` are the runtime functions that it calls; ``functions`` those of extensions. ``own_memory`` has
     the outputs of each entry point's function whose memory belongs to nothing else.
-    ``counts`` says how many functions were compiled; None for a GPU.
+    ``built_functions`` says how many functions were compiled; None for a GPU.
 
     ``module`` has the library's functions without schedules, split where they took too long to compile.
     ``program`` runs the library without TVM. It is None if C cannot call the library, and ``no_program`` says
@@ -436,7 +436,7 @@ class Built:
     functions: tuple[str, ...] = ()
     own_memory: Mapping[str, frozenset[str]] = field(default_factory=dict)
     splits: tuple[FunctionSplit, ...] = ()
-    counts: BuiltFunctions | None = None
+    built_functions: BuiltFunctions | None = None
     program: Path | None = None
     no_program: str = ""
     estimate: Estimate | None = None

@@ -182,7 +182,7 @@ def _figures(benchmarked: Benchmarked, result: BenchmarkResult) -> Figures:
             for comparisons in benchmarked.verified.all_comparisons
             for comparison in comparisons
         ),
-        verified_sizes=verified_sizes(benchmarked.captured, benchmarked.verified),
+        verified_sizes=_verified_at(benchmarked.captured, benchmarked.verified),
         entries=tuple(
             EntryFigures(
                 name=entry.name,
@@ -191,18 +191,22 @@ def _figures(benchmarked: Benchmarked, result: BenchmarkResult) -> Figures:
                 unsteady=found.unsteady,
                 tokens_per_second=found.tokens_per_second,
                 baselines=found.baselines,
-                verified_sizes=verified_sizes(entry, benchmarked.verified),
+                verified_sizes=_verified_at(entry, benchmarked.verified),
             )
             for entry, found in others
         ),
         comparison=_peer_verdict(result),
-        built_functions=benchmarked.verified.built.counts,
+        built_functions=benchmarked.verified.built.built_functions,
         tune=_tune_verdict(benchmarked.verified.built.tuned.result),
     )
 
 
 def _sizes(entry: Captured) -> dict[str, int]:
     return entry.dynamic.sizes(entry.input_specs)
+
+
+def _verified_at(entry: Captured, verified: Verified) -> tuple[dict[str, int], ...]:
+    return tuple(each.sizes for each in verified_sizes(entry, verified))
 
 
 def _peer_verdict(result: BenchmarkResult) -> PeerVerdict | None:

@@ -104,7 +104,7 @@ def make_report(
         kernels=optimized.kernels if optimized else (),
         functions=built.functions if built else (),
         tune=tuned.result if tuned else None,
-        built_functions=built.counts if built else None,
+        built_functions=built.built_functions if built else None,
         splits=built.splits if built else (),
         estimate=built.estimate if built else None,
         memory=built.memory if built else None,

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient
 
 import bessemer
-from app.recent_success import SECONDS
+from app.recent_success import HOLD_SECONDS
 from app.service import Service
 from bessemer.contract.capability import Capability
 from bessemer.contract.fleet import TargetList
@@ -106,11 +106,11 @@ async def test_a_write_of_the_readiness_check_serves_for_some_seconds(
     for _ in range(3):
         await ready(api)
     assert writes == [100.0]
-    moment += SECONDS
+    moment += HOLD_SECONDS
     await ready(api)
-    assert writes == [100.0, 100.0 + SECONDS]
+    assert writes == [100.0, 100.0 + HOLD_SECONDS]
     take_store_away(front)
-    moment += SECONDS
+    moment += HOLD_SECONDS
     assert [(await api.get("/readyz")).status_code for _ in range(2)] == [503, 503]
     assert len(writes) == 4
 

@@ -49,14 +49,14 @@ class Compiled:
         plain: the TensorIR functions without schedules.
         kernels: the objects of its TensorIR functions.
         splits: the functions that were split.
-        counts: how many functions were compiled.
+        built_functions: how many functions were compiled.
     """
 
     lowered: tvm.IRModule
     plain: tvm.IRModule
     kernels: list[tvm.runtime.Module]
     splits: tuple[FunctionSplit, ...]
-    counts: BuiltFunctions
+    built_functions: BuiltFunctions
 
 
 def compile_in_shares(

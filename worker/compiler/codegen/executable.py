@@ -100,7 +100,7 @@ class Linked:
         module: the functions as compiled, with the lowered Relax functions.
         plain: the same functions without schedules.
         splits: the functions that were split because they took too long to compile.
-        counts: how many functions were compiled.
+        built_functions: how many functions were compiled.
         plan: the calls of the first entry point; None if C cannot call the library.
         no_c_interface: why C cannot call it.
         objects: what the library is linked from, without the virtual machine's instructions.
@@ -110,7 +110,7 @@ class Linked:
     module: tvm.IRModule
     plain: tvm.IRModule
     splits: tuple[FunctionSplit, ...]
-    counts: BuiltFunctions
+    built_functions: BuiltFunctions
     plan: CallPlan | None
     no_c_interface: str | None
     objects: tuple[Path, ...]
@@ -161,7 +161,7 @@ def build_in_shares(
         module=compiled.lowered,
         plain=compiled.plain,
         splits=compiled.splits,
-        counts=compiled.counts,
+        built_functions=compiled.built_functions,
         plan=plan,
         no_c_interface=reason,
         objects=objects,

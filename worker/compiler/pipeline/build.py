@@ -90,7 +90,7 @@ def build(tuned: Tuned, context: StageContext) -> Built:
         splits=tuple(
             split.model_copy(update={"places": _places(tuned, split.name)}) for split in linked.splits
         ),
-        counts=linked.counts,
+        built_functions=linked.built_functions,
         program=program,
         estimate=_estimate(linked, tuned),
         memory=None if linked.plan is None else memory_of_run(linked.plan),

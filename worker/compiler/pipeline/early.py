@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from bessemer.bundle.manifest import ARCHIVE
+from bessemer.contract.job import ONLY_OWN_PROCESSOR
 from bessemer.contract.stage import Stage
 from worker.compiler.pipeline.benchmark import benchmark
 from worker.compiler.pipeline.build import build
@@ -23,7 +24,7 @@ from worker.errors import JobError
 from worker.protocol.messages import EARLY_ARCHIVE
 from worker.protocol.observer import JobObserver
 
-NOT_EARLY = "no early bundle: this worker does not measure libraries for the target"
+NOT_EARLY = f"no early bundle: {ONLY_OWN_PROCESSOR}"
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def publish_verified(verified: Verified, context: StageContext) -> None:
     if request.searches or not (request.tune.publish_early and request.makes_bundle):
         return
     if not (verified.ran and target.is_native and target.gpu is None):
-        context.observer.progress(Stage.BENCHMARK, 0, 0, NOT_EARLY)
+        report_not_early(Stage.BENCHMARK, context)
         return
     context.observer.progress(Stage.BENCHMARK, 0, 0, "publishing the verified bundle")
     try:
@@ -62,6 +63,12 @@ def publish_verified(verified: Verified, context: StageContext) -> None:
     except JobError as error:
         _log.warning("no early bundle: %s", error.detail)
     context.observer.progress(Stage.BENCHMARK, 0, 0, "measuring the library")
+
+
+def report_not_early(stage: Stage, context: StageContext) -> None:
+    """Say in the events, which may drop it, and in the log that the target has no early bundle."""
+    context.observer.progress(stage, 0, 0, NOT_EARLY)
+    _log.info(NOT_EARLY)
 
 
 @contextmanager

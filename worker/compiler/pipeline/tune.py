@@ -20,7 +20,7 @@ from bessemer.contract.report import Schedules, TuneResult
 from bessemer.contract.stage import Stage
 from worker.compiler.layout.choices import AS_EXPECTED, LayoutChoices
 from worker.compiler.pipeline.compare import time_peers
-from worker.compiler.pipeline.early import NOT_EARLY, publish_bundle
+from worker.compiler.pipeline.early import publish_bundle, report_not_early
 from worker.compiler.pipeline.optimize import lay_out
 from worker.compiler.schedules.blocks import REFUSALS
 from worker.compiler.schedules.default import schedule_rest
@@ -276,7 +276,7 @@ def _open_early(
     if not (session.options.publish_early and request.makes_bundle):
         return None
     if not session.is_local:
-        _tell(context, NOT_EARLY)
+        report_not_early(Stage.TUNE, context)
         return None
     make = partial(publish_bundle, context=context)
     if any(task.trials for task in tasks):
