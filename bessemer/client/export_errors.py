@@ -17,7 +17,7 @@ from bessemer.contract.model_advice import (
     PLAIN_WEIGHTS,
     UNPACKED,
     UNROLLED,
-    advice_on_dtypes,
+    advice_on_example_dtypes,
     dependence_on_values,
 )
 
@@ -146,7 +146,7 @@ def _obstacles(module: Any, error: BaseException) -> Iterator[str]:
         yield f"it has script modules as submodules, {UNSCRIPTED}"
     if FIXED_SIZE in str(error) and any(type(part).__module__ == RECURRENT for part in module.modules()):
         yield UNROLLED
-    if advice := advice_on_dtypes(str(error)):
+    if advice := advice_on_example_dtypes(str(error)):
         yield advice
 
 

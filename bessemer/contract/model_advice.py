@@ -17,7 +17,7 @@ UNPACKED = (
 UNROLLED = (
     "torch.export unrolls recurrent layers (LSTM, GRU, RNN), which fixes the length. Save the model with "
     "torch.jit.script or torch.jit.trace instead, and name the length in the request: "
-    "`--input x=1xlengthx8 --dimension length=1..128`"
+    '`inputs={"x": (1, "length", 8)}, dimensions={"length": (1, 128)}`'
 )
 
 KINDS = frozenset({"GuardOnDataDependentSymNode", "DataDependentOutputException"})
@@ -31,8 +31,15 @@ _NOT_INTEGERS = (
     "expected scalar type Long",
     "expected scalar type Int",
 )
-_OTHER_FLOATS = ("have the same dtype", "expected scalar type", "Input type (")
-_EXAMPLES = {_NOT_INTEGERS: "ids=4x6:int64", _OTHER_FLOATS: "x=4x6:bfloat16"}
+_INPUT_TYPE = "Input type ("
+"""Begins torch's message about a dtype, and also that about a device."""
+
+_OTHER_FLOATS = ("have the same dtype", "expected scalar type", _INPUT_TYPE)
+_REMEDIES = (
+    (_NOT_INTEGERS, ("ids=4x6:int64", "ids.long()")),
+    (_OTHER_FLOATS, ("x=4x6:bfloat16", "x.bfloat16()")),
+)
+"""What torch's messages contain, and an input of another dtype in a request and in Python."""
 
 
 def dependence_on_values(error: BaseException) -> str | None:
@@ -46,10 +53,23 @@ def dependence_on_values(error: BaseException) -> str | None:
 
 def advice_on_dtypes(message: str) -> str | None:
     """What to do if torch says in this message that an input has a dtype that the model does not take."""
-    for signs, example in _EXAMPLES.items():
-        if any(sign in message for sign in signs):
-            return (
-                "an input's dtype is the request's, else the file's, else float32: name another, as in "
-                f"`{example}`"
-            )
-    return None
+    remedy = _remedy(message)
+    if remedy is None:
+        return None
+    asked, _ = remedy
+    return f"an input's dtype is the request's, else the file's, else float32: name another, as in `{asked}`"
+
+
+def advice_on_example_dtypes(message: str) -> str | None:
+    """The same for a caller who passes example inputs."""
+    remedy = _remedy(message)
+    if remedy is None:
+        return None
+    _, passed = remedy
+    return f"an example input has a dtype that the model does not take: pass another, as in `{passed}`"
+
+
+def _remedy(message: str) -> tuple[str, str] | None:
+    if _INPUT_TYPE in message and "cuda" in message.casefold():
+        return None
+    return next((found for signs, found in _REMEDIES if any(sign in message for sign in signs)), None)

@@ -838,8 +838,9 @@ class Preflight(Document):
     sizes: dict[str, int] = Field(
         default={},
         max_length=MAX_DIMENSIONS,
-        description="The dynamic sizes for which `flops` and `peak_activation_bytes` hold: the example's, "
-        "but at least 2; empty if all sizes are fixed, and for an IRModule.",
+        description="The dynamic sizes for which `flops` and `peak_activation_bytes` hold: those that the "
+        "model was exported for; a size of 1 in the request is exported as 2. Empty if all sizes are fixed, "
+        "and for an IRModule.",
     )
     parameters: int = Field(description="Number of elements in all parameters and buffers.")
     parameter_bytes: int = Field(description="Their size; shared memory counts once.")

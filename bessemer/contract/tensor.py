@@ -1,7 +1,7 @@
 """Specs of tensors: a name, a shape and a dtype."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
@@ -137,8 +137,7 @@ class InputSpec(Document):
 
     def __str__(self) -> str:
         """The command line's form, which ``parse_input_spec`` parses."""
-        dtype = "" if self.dtype is None else f":{self.dtype}"
-        return f"{self.name}={'x'.join(map(_entry, self.shape)) or SCALAR}{dtype}"
+        return shown_tensor(self.name, self.shape, self.dtype)
 
 
 class TensorSpec(InputSpec):
@@ -149,6 +148,12 @@ class TensorSpec(InputSpec):
         description="The sizes; empty for a scalar. Only a size that depends on data can be 0.",
     )
     dtype: DType = Field(default=DType.FLOAT32, description="The element type.")
+
+
+def shown_tensor(name: str, shape: Iterable[int | str], dtype: str | None) -> str:
+    """The command line's form of a tensor, such as ``x=4x784:float32``."""
+    end = "" if dtype is None else f":{dtype}"
+    return f"{name}={'x'.join(map(_entry, shape)) or SCALAR}{end}"
 
 
 def parse_input_spec(text: str) -> InputSpec:

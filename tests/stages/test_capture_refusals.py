@@ -13,11 +13,13 @@ import torch
 from capture_samples import capture_file, exported, graph, refusal, scripted, traced
 from torch import nn
 
+from bessemer.contract.model_advice import advice_on_dtypes
 from bessemer.contract.options import InspectOptions
 from bessemer.contract.problem import ErrorCode
 from examples.models import EXAMPLES
 from examples.models.save import SavedAs, save
 from worker.compiler.frontend.load import inspect_model
+from worker.compiler.frontend.model_errors import at_sizes, model_raised
 from worker.errors import JobError
 
 
@@ -152,9 +154,9 @@ def test_a_model_that_raises_names_its_inputs_and_dynamic_sizes(
     assert fixed.code is ErrorCode.MODEL_RAISED
     assert fixed.detail.endswith("; the inputs were x=3x4:float32, y=scalar:int64")
     dynamic = refusal(path, "x=rowsx4", "y=scalar:int64", dimensions=("rows=1..9@3",))
-    assert "; the inputs were x=3x4:float32, y=scalar:int64; it ran at rows=3: " in dynamic.detail
-    assert "`--dimension rows=16..512@64`" in dynamic.detail
-    assert '`4 * torch.export.Dim("h")`' in dynamic.detail
+    assert "; the inputs were x=3x4:float32, y=scalar:int64; it ran at rows=3. If the " in dynamic.detail
+    assert "narrow the range: `--dimension rows=MIN..MAX@SIZE`" in dynamic.detail
+    assert dynamic.detail.endswith('export `4 * Dim("h")` to a `.pt2`')
 
 
 @pytest.mark.parametrize("module", [nn.Embedding(10, 4), Indexing()], ids=["embedding", "index"])
@@ -170,6 +172,49 @@ def test_floats_of_another_dtype_are_explained(tmp_path: Path, save: Callable[..
     assert error.code is ErrorCode.MODEL_RAISED
     assert "the inputs were input=4x6:float32" in error.detail
     assert "else the file's, else float32: name another, as in `x=4x6:bfloat16`" in error.detail
+    dynamic = refusal(tmp_path / "model", "input=rowsx6", dimensions=("rows=1..9@4",))
+    assert dynamic.detail == error.detail
+
+
+class Raises(nn.Module):
+    """Raises torch's message whatever its inputs are."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__()
+        self.message = message
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError(self.message)
+
+
+@pytest.mark.parametrize(
+    ("message", "explained"),
+    [
+        ("shape '[2]' is invalid for input of size 3", False),
+        ("Found no NVIDIA driver on your system.", True),
+        ("Input type (float) and bias type (c10::BFloat16) should be the same", True),
+    ],
+    ids=["size", "device", "dtype"],
+)
+def test_sizes_are_not_blamed_for_another_known_cause(message: str, explained: bool) -> None:
+    inputs = (torch.ones(2),)
+    with pytest.raises(JobError) as caught, at_sizes({"rows": 2}):
+        try:
+            Raises(message)(*inputs)
+        except RuntimeError as error:
+            raise model_raised(error, None, ("x",), inputs) from error
+    assert ("it ran at rows=2" in caught.value.detail) is not explained
+    assert ("name another, as in" in caught.value.detail) is ("BFloat16" in message)
+
+
+def test_a_weight_on_a_gpu_is_no_question_of_dtypes() -> None:
+    message = "Input type (torch.FloatTensor) and weight type (torch.cuda.FloatTensor) should be the same"
+    assert advice_on_dtypes(message) is None
+
+
+def test_a_model_without_inputs_that_raises_names_none() -> None:
+    error = model_raised(RuntimeError("no table"), None, (), ())
+    assert error.detail.endswith("no table")
 
 
 @pytest.mark.parametrize(

@@ -149,3 +149,13 @@ def test_the_work_holds_for_the_named_dynamic_sizes(tmp_path: Path, dimension: s
     captured = capture_file(tmp_path / "model", "input=batchx16", dimensions=(dimension,))
     found = make_preflight(captured, None)
     assert (found.sizes, found.flops) == ({"batch": rows}, 2 * rows * 16 * 8)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_work_holds_for_the_sizes_of_the_export(tmp_path: Path, rows: int) -> None:
+    inputs, dims = (torch.randn(rows, 16),), ({0: torch.export.Dim("rows", min=1, max=8)},)
+    with torch.fx.experimental._config.patch(backed_size_oblivious=True):
+        program = torch.export.export(nn.Linear(16, 8), inputs, dynamic_shapes=dims)
+    torch.export.save(program, tmp_path / "model.pt2")
+    found = make_preflight(capture_file(tmp_path / "model.pt2"), None)
+    assert (found.sizes, found.flops) == ({"input_0": rows}, 2 * rows * 16 * 8)

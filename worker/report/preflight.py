@@ -10,7 +10,6 @@ from torch.export.graph_signature import InputKind
 
 from bessemer.contract.report import OperatorUse, Preflight
 from bessemer.contract.stage import Stage
-from worker.compiler.frontend.requested_dimensions import exported_sizes
 from worker.compiler.frontend.torchscript.module_state import memory_of
 from worker.compiler.translation.decompositions import calls_of, decomposed
 from worker.compiler.translation.importer import Importer
@@ -18,7 +17,7 @@ from worker.compiler.translation.names import operator_name
 from worker.compiler.translation.operator_counts import count_operators
 from worker.compiler.values import RelaxProgram
 from worker.errors import JobError, OperatorsUnsupportedError
-from worker.snapshots.work import flops_of, peak_bytes, tensor_bytes
+from worker.snapshots.work import example_shape, flops_of, peak_bytes, tensor_bytes
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -43,7 +42,7 @@ def make_preflight(captured: Captured, finding: JobError | None) -> Preflight:
         rule_template=finding.template if isinstance(finding, OperatorsUnsupportedError) else "",
         operators=operators,
         flops=sum(use.flops for use in operators),
-        sizes=exported_sizes(captured.dynamic.sizes(captured.input_specs)),
+        sizes=_sizes(captured, captured.program),
         parameters=captured.parameters,
         parameter_bytes=_parameter_bytes(program),
         peak_activation_bytes=peak_bytes(program.graph, _not_computed(program)),
@@ -73,6 +72,19 @@ def _core_program(program: ExportedProgram) -> ExportedProgram:
         return decomposed(program)
     except JobError:
         return program
+
+
+def _sizes(captured: Captured, program: ExportedProgram) -> dict[str, int]:
+    """The dynamic sizes that the program was exported for."""
+    if not captured.dynamic.inputs:
+        return {}
+    values = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
+    taken = (values[name] for name in program.graph_signature.user_inputs)
+    specs = tuple(
+        spec.model_copy(update={"shape": example_shape(value)})
+        for spec, value in zip(captured.input_specs, taken, strict=True)
+    )
+    return captured.dynamic.sizes(specs)
 
 
 def _operators(program: ExportedProgram) -> tuple[OperatorUse, ...]:

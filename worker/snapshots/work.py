@@ -80,8 +80,13 @@ def _bytes(node: Node) -> int:
     return 0 if node.op == "output" else tensor_bytes(pytree.tree_leaves(node.meta.get("val")))
 
 
+def example_shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape in a program; dynamic sizes are those of the example that it was exported for."""
+    return tuple(map(_size, tensor.shape))
+
+
 def _elements(tensor: torch.Tensor) -> int:
-    return prod(map(_size, tensor.shape))
+    return prod(example_shape(tensor))
 
 
 def _size(size: Any) -> int:
@@ -93,7 +98,7 @@ def _size(size: Any) -> int:
 
 def _shape(node: Node, argument: int) -> tuple[int, ...]:
     value = node.args[argument]
-    return tuple(map(_size, value.meta["val"].shape)) if isinstance(value, torch.fx.Node) else ()
+    return example_shape(value.meta["val"]) if isinstance(value, torch.fx.Node) else ()
 
 
 def _result_elements(node: Node) -> int:

@@ -220,7 +220,7 @@ ADVICE = {
     "modules of quantize_dynamic": (quantized, "quantized submodules ('0'): compile the float model"),
     "indices that are floats": (
         lambda: torch.nn.Embedding(10, 4),
-        "else float32: name another, as in `ids=4x6:int64`",
+        "an example input has a dtype that the model does not take: pass another, as in `ids.long()`",
     ),
     "tensors of torchao": (
         of_torchao,
@@ -259,6 +259,7 @@ def test_a_recurrent_layer_of_dynamic_length_comes_with_advice(
         save_module(Recurrent(kind), {"x": (1, "length", 8)}, tmp_path, {"length": (2, 64)})
     message, *_ = str(caught.value).splitlines()
     assert "Save the model with torch.jit.script or torch.jit.trace instead, and name the length" in message
+    assert '`inputs={"x": (1, "length", 8)}, dimensions={"length": (1, 128)}`' in message
 
 
 class WithoutForward(torch.nn.Module):

@@ -10,7 +10,7 @@ from torch import fx
 from bessemer.contract.dynamic import shown_sizes
 from bessemer.contract.model_advice import PLAIN_WEIGHTS, advice_on_dtypes
 from bessemer.contract.problem import ErrorCode, SourcePlace
-from bessemer.contract.tensor import SCALAR
+from bessemer.contract.tensor import shown_tensor
 from worker.compiler.source_locations import author_frame, place_of
 from worker.errors import JobError, failure_of, ran_out_of_memory, short_message
 
@@ -50,33 +50,38 @@ def model_raised(
         f"at {place.file}:{place.line}" if place.file else "",
     ]
     said = ", ".join([f"{device_hint(text)}{message}", *filter(None, where)])
-    detail = f"{said}; the inputs were {_shown_inputs(names, inputs)}"
-    advice = advice_on_dtypes(text)
-    detail += f"; {advice}" if advice else ""
+    detail = "; ".join(filter(None, (said, _shown_inputs(names, inputs), advice_on_dtypes(text))))
     code = ErrorCode.LIMIT_MEMORY if ran_out_of_memory(error) else ErrorCode.MODEL_RAISED
     return JobError(code, detail, (place,) if any(where) else ())
 
 
 def _shown_inputs(names: Sequence[str], inputs: tuple[torch.Tensor, ...]) -> str:
     shown = [
-        f"{name}={'x'.join(map(str, tensor.shape)) or SCALAR}:{str(tensor.dtype).removeprefix('torch.')}"
-        for name, tensor in zip(names, inputs, strict=False)
+        shown_tensor(name, tensor.shape, str(tensor.dtype).removeprefix("torch."))
+        for name, tensor in zip(names, inputs, strict=True)
     ]
+    if not shown:
+        return ""
     more = f" and {len(shown) - _SHOWN_INPUTS} more" if len(shown) > _SHOWN_INPUTS else ""
-    return f"{', '.join(shown[:_SHOWN_INPUTS])}{more}"
+    return f"the inputs were {', '.join(shown[:_SHOWN_INPUTS])}{more}"
 
 
 @contextmanager
 def at_sizes(sizes: Mapping[str, int]) -> Iterator[None]:
-    """Add advice on dynamic sizes to errors that the model raises at these sizes; none if all are fixed."""
+    """Add advice on dynamic sizes to errors that the model raises at these sizes.
+
+    There is none if all sizes are fixed, or if the error is known to have another cause.
+    """
     try:
         yield
     except JobError as error:
-        if sizes and error.code is ErrorCode.MODEL_RAISED:
+        said = str(error.__cause__)
+        is_explained = bool(advice_on_dtypes(said) or device_hint(said))
+        if sizes and error.code is ErrorCode.MODEL_RAISED and not is_explained:
             error.detail += (
-                f"; it ran {shown_sizes(sizes)}: if it does not take such sizes, narrow their ranges, as in "
-                f"`--dimension {next(iter(sizes))}=16..512@64`; a size that must be a multiple, of 4 for "
-                'example, is exported as `4 * torch.export.Dim("h")` in a `.pt2`'
+                f"; it ran {shown_sizes(sizes)}. If the model does not take such sizes, narrow the range: "
+                f"`--dimension {next(iter(sizes))}=MIN..MAX@SIZE`. If a size must be a multiple, export "
+                '`4 * Dim("h")` to a `.pt2`'
             )
         raise
 

@@ -316,7 +316,8 @@ def _capture(
     limits |= index_limits(program, specs)
     if limits and examples is None:
         inputs = random_inputs(specs, limits, seed)
-        outputs = _run(model, inputs)
+        with at_sizes(sizes):
+            outputs = _run(model, inputs)
     output_specs = tuple(map(tensor_spec, names, outputs))
     dynamic = _describe_dynamic(program, specs, output_specs, names_by_axis(request.inputs))
     refuse_empty(output_specs, dynamic.outputs)
