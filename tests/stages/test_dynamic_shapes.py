@@ -23,6 +23,7 @@ from worker.compiler.pipeline.translate import translate
 from worker.compiler.schedules.default import unclaimed_functions
 from worker.compiler.values import Captured, StageContext
 from worker.errors import JobError
+from worker.job.compilation import _verified_at
 from worker.package.document import make_report
 from worker.tensors import as_array
 
@@ -439,6 +440,7 @@ def test_the_report_has_the_sizes_at_which_outputs_were_compared(
     assert list(map(str, report.verified_sizes)) == [
         f"at x_0={size}: x={size}x8:float32" for size in (4, 1, 3, 11)
     ]
+    assert _verified_at(captured, verified) == tuple({"x_0": size} for size in (4, 1, 3, 11))
     assert [one.shape for one in report.comparisons] == [(4, 8), (1, 8), (3, 8), (11, 8)]
     assert make_report(verified.built, context, now(), Stage.BUILD).verified_sizes == ()
 
