@@ -233,6 +233,35 @@ def test_other_products_of_bytes_are_right(
     compile_and_verify(capture_module(model, X.abs()), context)
 
 
+FAKE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "a tensor": lambda x: torch.fake_quantize_per_tensor_affine(x, 0.05, 3, -128, 127),
+    "a channel": lambda x: torch.fake_quantize_per_channel_affine(
+        x, ROWS[:, 0], SHIFTS[:, 0].int(), 0, -128, 127
+    ),
+    "parameters": lambda x: torch.fake_quantize_per_tensor_affine(
+        x, torch.tensor(0.05), torch.tensor(3, dtype=torch.int32), 0, 255
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAKE)
+def test_fake_quantization_is_right(name: str, context: StageContext) -> None:
+    body = FAKE[name]
+
+    compile_and_verify(capture_module(Function(lambda _, x: body(x)), X), context)
+
+
+@pytest.mark.parametrize("number", [3.0, 3.5, 1e9, float("nan")])
+def test_a_zero_point_that_is_an_input_may_be_any_number(number: float, context: StageContext) -> None:
+    model = Function(
+        lambda m, x, z: m.layer((x.to(torch.uint8).float() - z) * 0.02),
+        layer=QuantizedLinear(64, 8, unchanged),
+    )
+    values = (X.abs() * 40, torch.full((6, 1), number))
+
+    compile_and_verify(capture_module(model, *values), context)
+
+
 def test_weights_with_a_zero_point_are_computed_as_floats(context: StageContext) -> None:
     captured = capture_module(perceptron(unsigned, zero_point=5), X)
 

@@ -117,7 +117,7 @@ class _Multiplier(ValueMutator):
         data, weights = self._dequantized(call.args[0]), self._constant_factor(call.args[1])
         if data is None or weights is None or not _suits_tiles(call):
             return None
-        scale, zero_point = self._known_scale(data), self._integers(data.zero_point)
+        scale, zero_point = self._known_scale(data), self._zero_point(data)
         if scale is None or not isinstance(zero_point, np.ndarray) or (scale.size, zero_point.size) != (1, 1):
             return None
         values, scales = weights
@@ -146,7 +146,9 @@ class _Multiplier(ValueMutator):
         if dtype not in _BYTES or self._can_multiply(dtype):
             return None
         suitable = self._suitable(data, np.zeros((), np.int32))
-        return None if suitable is None else self._sums(suitable[0], values, suitable[1])
+        if suitable is None or not isinstance(suitable[1], np.ndarray):
+            return None
+        return self._sums(suitable[0], values, suitable[1])
 
     def _of_floats(self, data: relax.Expr, weights: _Weights) -> relax.Expr:
         product = relax.op.matmul(data, constant_of(weights.values), out_dtype=_RESULT)
@@ -157,27 +159,35 @@ class _Multiplier(ValueMutator):
         factor = self._dequantized(data)
         if factor is None or not self._is_by_rows(factor, data.ty.ndim):
             return None
-        zero_point = self._integers(factor.zero_point)
+        zero_point = self._zero_point(factor)
         suitable = None if zero_point is None else self._suitable(factor.values, zero_point)
         if suitable is None:
             return None
         scale = self._joint_scale(factor, weights)
         if scale is None:
             return None
-        sums = self.builder_.emit(self._sums(suitable[0], weights.values, suitable[1]))
-        return self._scaled(relax.op.astype(sums, _RESULT), scale)
+        values, shift = suitable
+        return self._scaled(self._shifted_sums(values, weights.values, shift), scale)
 
-    def _sums(self, values: relax.Expr, matrix: Array, zero_point: Array | relax.Expr) -> relax.Expr:
+    def _sums(self, values: relax.Expr, matrix: Array, zero_point: Array) -> relax.Expr:
         """The product of ``values - zero_point`` and a matrix, in int32."""
         sums = relax.op.matmul(values, constant_of(matrix), out_dtype=_SUMS)
-        of_columns = matrix.sum(0, dtype=np.int32)
-        if not isinstance(zero_point, np.ndarray):
-            shift = self.builder_.emit(relax.op.multiply(zero_point, constant_of(of_columns)))
-        elif zero_point.any():
-            shift = constant_of(zero_point * of_columns)
-        else:
+        if not zero_point.any():
             return sums
-        return relax.op.subtract(self.builder_.emit(sums), shift)
+        return relax.op.subtract(self.builder_.emit(sums), constant_of(zero_point * _of_columns(matrix)))
+
+    def _shifted_sums(self, values: relax.Expr, matrix: Array, zero_point: Array | relax.Expr) -> relax.Expr:
+        """The product of ``values - zero_point`` and a matrix, in float32.
+
+        A zero point that is known at run time only may be any number.
+        """
+        emit = self.builder_.emit
+        if isinstance(zero_point, np.ndarray):
+            return relax.op.astype(emit(self._sums(values, matrix, zero_point)), _RESULT)
+        sums = emit(relax.op.matmul(values, constant_of(matrix), out_dtype=_SUMS))
+        of_columns = constant_of(_of_columns(matrix).astype(_RESULT))
+        shift = emit(relax.op.multiply(zero_point, of_columns))
+        return relax.op.subtract(emit(relax.op.astype(sums, _RESULT)), shift)
 
     def _scaled(self, product: relax.Expr, scale: Array | relax.Expr) -> relax.Expr:
         if isinstance(scale, np.ndarray):
@@ -203,25 +213,22 @@ class _Multiplier(ValueMutator):
         moved = self.builder_.emit(relax.op.add(wide, relax.const(distance, "int16")))
         return self.builder_.emit(relax.op.astype(moved, other)), self._plus(zero_point, distance)
 
-    def _integers(self, zero_point: relax.Expr | None) -> Array | relax.Expr | None:
-        """A zero point in int32, as an array if it is constant; None if it may be no byte."""
-        if zero_point is None:
+    def _zero_point(self, factor: _Dequantized) -> Array | relax.Expr | None:
+        """A zero point: in int32 if it is constant, else in float32; None for a constant that is no byte."""
+        if factor.zero_point is None:
             return np.zeros((), np.int32)
-        cast = self.binding(zero_point)
-        if operator_of(cast) == "astype" and "int" in str(cast.args[0].ty.dtype):
-            zero_point = cast.args[0]
-        known = self._known(zero_point)
+        known = self._known(factor.zero_point)
         if known is not None:
             is_byte = bool((np.abs(known) <= _LARGEST).all()) and bool((known == np.trunc(known)).all())
             return known.astype(np.int32) if is_byte else None
-        if "int" not in str(zero_point.ty.dtype):
-            return None
-        return self.builder_.emit(relax.op.astype(zero_point, _SUMS))
+        if str(factor.zero_point.ty.dtype) == _RESULT:
+            return factor.zero_point
+        return self.builder_.emit(relax.op.astype(factor.zero_point, _RESULT))
 
     def _plus(self, zero_point: Array | relax.Expr, number: int) -> Array | relax.Expr:
         if isinstance(zero_point, np.ndarray):
             return np.asarray(zero_point + np.int32(number))
-        return self.builder_.emit(relax.op.add(zero_point, relax.const(number, _SUMS)))
+        return self.builder_.emit(relax.op.add(zero_point, relax.const(float(number), _RESULT)))
 
     def _joint_scale(self, factor: _Dequantized, weights: _Weights) -> Array | relax.Expr | None:
         """The product of both scales; None if float32 does not hold it."""
@@ -256,7 +263,7 @@ class _Multiplier(ValueMutator):
         values = None if found is None else self._known(found.values)
         if found is None or values is None or values.dtype != _WEIGHTS:
             return None
-        scale, zero_point = self._known_scale(found), self._integers(found.zero_point)
+        scale, zero_point = self._known_scale(found), self._zero_point(found)
         if scale is None or not isinstance(zero_point, np.ndarray) or zero_point.any():
             return None
         return values, scale.reshape((1,) * (values.ndim - scale.ndim) + scale.shape)
@@ -328,6 +335,11 @@ def _suits_tiles(call: relax.Call) -> bool:
         and int(call.attrs.groups) == 1
         and all(size % _CHANNEL_STEP == 0 for size in sizes[:2])
     )
+
+
+def _of_columns(matrix: Array) -> Array:
+    """The sums of the columns of a matrix of bytes."""
+    return np.asarray(matrix.sum(0, dtype=np.int32))
 
 
 def _is_normal(values: Array) -> bool:
