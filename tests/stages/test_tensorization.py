@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,11 @@ def test_a_model_of_bytes_reaches_its_dot_product(server: CandidateClient, tmp_p
     )
     model = Function(lambda _, data: torch._int_mm(data, weight))
     asked = {"trials": 1, "spaces": {"*": "dot-avx2"}, "force": True}
-    captured = capture_module(model, x, tune=asked)
+    target = replace(HOST, mcpu="x86-64-v3")
+    captured = capture_module(model, x, target=target, tune=asked)
 
     tuned = tune(optimized(captured, make_context(tmp_path)), make_context(tmp_path, server))
-    build_library(tuned.module, compile_target(HOST).llvm, tmp_path / "model.so", tmp_path)
+    build_library(tuned.module, compile_target(target).llvm, tmp_path / "model.so", tmp_path)
     with server.open_library(tmp_path / "model.so", threads=2) as library:
         (result,) = library.run(captured.inputs)
 

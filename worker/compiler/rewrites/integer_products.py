@@ -49,8 +49,8 @@ _CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 _CHANNEL_STEP = 32
 """Tile registers multiply as many channels at a time."""
 _HALF_RANGE, _LARGEST = 128, 255
-_MAX_DEPTH = 2**31 // (255 * 128)
-"""The depth up to which sums of products of bytes fit in an int32."""
+_MAX_DEPTH = 2**31 // (2 * _LARGEST * _HALF_RANGE)
+"""The depth up to which an int32 holds sums of products of a byte and a difference of bytes."""
 
 
 class _Dequantized(NamedTuple):
