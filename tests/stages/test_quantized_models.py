@@ -187,6 +187,15 @@ def test_bytes_are_multiplied_by_the_instruction_of_the_processor(
     assert all(f"\t{instruction}\t" in (tmp_path / f"{number}.s").read_text() for number in range(2))
 
 
+@pytest.mark.parametrize("name", ["unsigned bytes", "signed bytes", "no zero point"])
+def test_the_kernel_of_bytes_also_corrects_and_scales_its_sums(name: str, context: StageContext) -> None:
+    captured = capture_module(perceptron(THROUGH[name]), X, target=target("cascadelake"))
+
+    functions = optimized(captured, context).module.get_global_vars()
+
+    assert sum("linear_subtract_cast" in str(variable.name_hint) for variable in functions) == 2
+
+
 def of_torchao(m: Any, x: torch.Tensor) -> torch.Tensor:
     """What torchao's ``quantize_`` computes, with its own operators decomposed."""
     scale = x.abs().amax(1, keepdim=True) / 127

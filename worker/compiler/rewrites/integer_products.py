@@ -28,7 +28,7 @@ import ml_dtypes  # noqa: F401 - gives NumPy bfloat16
 import numpy as np
 import tvm
 from numpy.typing import NDArray
-from tvm import relax
+from tvm import relax, topi
 from tvm.ir import GenericConst
 from tvm.relax.expr_functor import mutator
 from tvm_ffi import structural_equal
@@ -36,6 +36,7 @@ from tvm_ffi import structural_equal
 from worker.compiler.layout.constants import array_of, constant_of
 from worker.compiler.layout.relax_graph import operator_of, static_shape
 from worker.compiler.rewrites.fold import ValueMutator, evaluated
+from worker.compiler.schedules.annotations import ELEMENTWISE, PATTERN
 from worker.compiler.schedules.processors import Machine
 
 Array = NDArray[Any]
@@ -75,12 +76,14 @@ def multiply_bytes(machine: Machine) -> tvm.transform.Pass:
         machine: the processor, whose instructions decide which products are those of integers.
     """
 
-    @relax.transform.function_pass(opt_level=0, name="MultiplyBytes")
-    def multiply(
-        function: relax.Function, module: tvm.IRModule, _context: tvm.transform.PassContext
-    ) -> relax.Function:
-        rewritten = _Multiplier(module, machine).visit_expr(function)
-        return relax.analysis.remove_all_unused(rewritten)
+    @tvm.transform.module_pass(opt_level=0, name="MultiplyBytes")
+    def multiply(module: tvm.IRModule, _context: tvm.transform.PassContext) -> tvm.IRModule:
+        multiplier = _Multiplier(module, machine)
+        for variable, function in module.functions_items():
+            if isinstance(function, relax.Function):
+                rewritten = relax.analysis.remove_all_unused(multiplier.visit_expr(function))
+                multiplier.builder_.update_func(variable, rewritten)
+        return multiplier.builder_.get()
 
     return multiply
 
@@ -122,11 +125,8 @@ class _Multiplier(ValueMutator):
             return None
         values, scales = weights
         by_channel = scale.reshape(()).astype(np.float64) * scales
-        if (
-            scales.size not in (1, len(values))
-            or scales.size != scales.shape[0]
-            or not _is_normal(by_channel)
-        ):
+        is_by_channel = scales.size == scales.shape[0] and scales.size in (1, len(values))
+        if not (is_by_channel and _is_normal(by_channel)):
             return None
         emit = self.builder_.emit
         shifted = emit(relax.op.astype(data.values, _RESULT))
@@ -174,7 +174,13 @@ class _Multiplier(ValueMutator):
         sums = relax.op.matmul(values, constant_of(matrix), out_dtype=_SUMS)
         if not zero_point.any():
             return sums
-        return relax.op.subtract(self.builder_.emit(sums), constant_of(zero_point * _of_columns(matrix)))
+        return self.builder_.call_te(
+            topi.subtract,
+            self.builder_.emit(sums),
+            constant_of(zero_point * _of_columns(matrix)),
+            primfunc_name_hint="subtract",
+            primfunc_attrs={PATTERN: ELEMENTWISE},
+        )
 
     def _shifted_sums(self, values: relax.Expr, matrix: Array, zero_point: Array | relax.Expr) -> relax.Expr:
         """The product of ``values - zero_point`` and a matrix, in float32.
@@ -270,11 +276,8 @@ class _Multiplier(ValueMutator):
 
     def _dequantized(self, expression: relax.Expr) -> _Dequantized | None:
         product = self.binding(self._uncast(expression))
-        pairs = (
-            (product.args, reversed(product.args))
-            if operator_of(product) == "multiply"
-            else ((expression, None),)
-        )
+        is_scaled = operator_of(product) == "multiply"
+        pairs = (product.args, reversed(product.args)) if is_scaled else ((expression, None),)
         for wide, scale in pairs:
             found = self._shifted(wide, scale)
             if found is not None and structural_equal(found.values.ty.shape, expression.ty.shape):

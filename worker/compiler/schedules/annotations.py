@@ -11,6 +11,8 @@ UNCLAIMED = "bessemer.unclaimed"
 
 PATTERN = "op_pattern"
 """How TVM may fuse a function, one of the following values of ``OpPatternKind``."""
+ELEMENTWISE = 0
+"""The function may join the kernel before it, which TVM denies integers that are broadcast."""
 INJECTIVE = 2
 FUSES_OUTPUT = 4
 """Elementwise consumers may join the kernel (``kOutEWiseFusable``)."""
