@@ -1,5 +1,7 @@
 """Known obstacles in models, and what to do instead. The client and the worker give the same advice."""
 
+from typing import NamedTuple
+
 FLOAT_MODEL = (
     "compile the float model that they were made from (`quantize_dynamic` returns a copy; your original is "
     "still float), or quantize it by export with torchao's `prepare_pt2e` and `convert_pt2e`"
@@ -35,11 +37,20 @@ _INPUT_TYPE = "Input type ("
 """Begins torch's message about a dtype, and also that about a device."""
 
 _OTHER_FLOATS = ("have the same dtype", "expected scalar type", _INPUT_TYPE)
+
+
+class _Dtyped(NamedTuple):
+    """An input of the dtype that the model takes, in a request and in Python."""
+
+    request: str
+    python: str
+
+
 _REMEDIES = (
-    (_NOT_INTEGERS, ("ids=4x6:int64", "ids.long()")),
-    (_OTHER_FLOATS, ("x=4x6:bfloat16", "x.bfloat16()")),
+    (_NOT_INTEGERS, _Dtyped("ids=4x6:int64", "ids.long()")),
+    (_OTHER_FLOATS, _Dtyped("x=4x6:bfloat16", "x.bfloat16()")),
 )
-"""What torch's messages contain, and an input of another dtype in a request and in Python."""
+"""What torch's messages contain, and what to pass instead."""
 
 
 def dependence_on_values(error: BaseException) -> str | None:
@@ -53,23 +64,19 @@ def dependence_on_values(error: BaseException) -> str | None:
 
 def advice_on_dtypes(message: str) -> str | None:
     """What to do if torch says in this message that an input has a dtype that the model does not take."""
-    remedy = _remedy(message)
-    if remedy is None:
-        return None
-    asked, _ = remedy
-    return f"an input's dtype is the request's, else the file's, else float32: name another, as in `{asked}`"
+    found = _remedy(message)
+    rule = "an input's dtype is the request's, else the file's, else float32"
+    return found and f"{rule}: name another, as in `{found.request}`"
 
 
 def advice_on_example_dtypes(message: str) -> str | None:
     """The same for a caller who passes example inputs."""
-    remedy = _remedy(message)
-    if remedy is None:
-        return None
-    _, passed = remedy
-    return f"an example input has a dtype that the model does not take: pass another, as in `{passed}`"
+    found = _remedy(message)
+    problem = "an example input has a dtype that the model does not take"
+    return found and f"{problem}: pass another, as in `{found.python}`"
 
 
-def _remedy(message: str) -> tuple[str, str] | None:
+def _remedy(message: str) -> _Dtyped | None:
     if _INPUT_TYPE in message and "cuda" in message.casefold():
         return None
     return next((found for signs, found in _REMEDIES if any(sign in message for sign in signs)), None)

@@ -1,5 +1,7 @@
 """The lines about a compilation: its stage, its end, its search."""
 
+from typing import Any
+
 import pytest
 
 from app.routes.cost_model import COST_MODEL
@@ -27,6 +29,16 @@ LATENCY = Latency(runs=3, min_ms=1, p50_ms=1, p90_ms=1, p99_ms=1, mean_ms=1, std
 PROGRESS = Progress(stage=Stage.TUNE, done=12, total=32, detail="f: best 0.1 ms")
 
 OPEN_ENDED = PROGRESS.model_copy(update={"total": 0, "detail": "6 of 10 s, best 4.21 ms, default 5.2 ms; f"})
+
+
+def figures_with(**fields: Any) -> Figures:
+    return Figures(
+        latency=LATENCY,
+        library_bytes=1,
+        peak_memory_bytes=1,
+        max_absolute_error=0.0,
+        **{"baselines": (), **fields},
+    )
 
 
 def shown(state: JobState, **fields: object) -> list[str]:
@@ -143,12 +155,7 @@ def test_a_compilation_that_never_ran_names_no_stage(state: JobState) -> None:
     ],
 )
 def test_a_compilation_says_how_its_search_ended(verdict: TuneVerdict | None, lines: list[str]) -> None:
-    figures = Figures(
-        latency=LATENCY,
-        baselines=(),
-        library_bytes=1,
-        peak_memory_bytes=1,
-        max_absolute_error=0.0,
+    figures = figures_with(
         tune=verdict,
     )
     printed = shown(JobState.SUCCEEDED, figures=figures)
@@ -193,12 +200,7 @@ def test_a_compilation_says_how_its_search_ended(verdict: TuneVerdict | None, li
 def test_a_compilation_says_which_records_of_earlier_searches_it_used(
     use: StoredRecordsUse | None, lines: list[str]
 ) -> None:
-    figures = Figures(
-        latency=LATENCY,
-        baselines=(),
-        library_bytes=1,
-        peak_memory_bytes=1,
-        max_absolute_error=0,
+    figures = figures_with(
         tune=TuneVerdict(trials=0, stored=use),
     )
     found = shown(JobState.SUCCEEDED, figures=figures)
@@ -302,13 +304,8 @@ def test_the_reason_for_unsteady_figures_is_given_once() -> None:
 
 def test_a_latency_stands_beside_the_dynamic_sizes_that_it_was_measured_at() -> None:
     other = EntryFigures(name="decode", latency=LATENCY, sizes={"seq": 1}, baselines=())
-    figures = Figures(
-        latency=LATENCY,
+    figures = figures_with(
         sizes={"batch": 8, "seq": 128},
-        baselines=(),
-        library_bytes=1,
-        peak_memory_bytes=1,
-        max_absolute_error=0.0,
         entries=(other,),
     )
     printed = shown(JobState.SUCCEEDED, figures=figures)
@@ -317,12 +314,7 @@ def test_a_latency_stands_beside_the_dynamic_sizes_that_it_was_measured_at() -> 
 
 
 def test_a_compilation_lists_the_sizes_at_which_it_was_verified() -> None:
-    figures = Figures(
-        latency=LATENCY,
-        baselines=(),
-        library_bytes=1,
-        peak_memory_bytes=1,
-        max_absolute_error=0.0,
+    figures = figures_with(
         verified_sizes=({"batch": 2, "seq": 8}, {"batch": 1, "seq": 1}),
         entries=(EntryFigures(name="decode", latency=LATENCY, baselines=(), verified_sizes=({"seq": 1},)),),
     )
@@ -336,12 +328,7 @@ def test_a_compilation_lists_the_sizes_at_which_it_was_verified() -> None:
 
 
 def test_a_compilation_says_which_functions_the_cache_had() -> None:
-    figures = Figures(
-        latency=LATENCY,
-        baselines=(),
-        library_bytes=1,
-        peak_memory_bytes=1,
-        max_absolute_error=0.0,
+    figures = figures_with(
         built_functions=BuiltFunctions(compiled=2, cached=12),
     )
     stages = tuple(StageTime(stage=stage, seconds=1.0) for stage in (Stage.TUNE, Stage.BUILD))
